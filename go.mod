@@ -1,0 +1,3 @@
+module idemproxy
+
+go 1.26
