@@ -1,0 +1,121 @@
+package dedup
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A Fingerprint tells whether two requests with one key are the same request. The zero
+// Fingerprint stands for a rule that compares none.
+type Fingerprint [sha256.Size]byte
+
+// Recipe is how this version makes fingerprints. Records carry it, so that a later
+// recipe doesn't take every live key for reused.
+const Recipe = 1
+
+// A Request is what a fingerprint is made of.
+type Request struct {
+	Method string
+	Target string // path and query as they are forwarded, byte for byte
+	Header Header
+	Body   []byte
+}
+
+// The tags of the parts, so that no part is taken for another.
+const (
+	tagMethod = 'm'
+	tagPath   = 'p'
+	tagQuery  = 'q'
+	tagRaw    = 'r' // a query that is compared as it stands
+	tagHeader = 'h'
+	tagBody   = 'b'
+)
+
+// Of returns the fingerprint of a request: SHA-256 over the parts that the rule names,
+// each with its tag and its length before it.
+func (f *FingerprintRule) Of(req Request) Fingerprint {
+	if !f.Enabled {
+		return Fingerprint{}
+	}
+	path, query, hasQuery := strings.Cut(req.Target, "?")
+	b := make([]byte, 0, 1024)
+	b = append(b, Recipe)
+	if slices.Contains(f.Parts, PartMethod) {
+		b = appendPart(append(b, tagMethod), req.Method)
+	}
+	if slices.Contains(f.Parts, PartPath) {
+		b = appendPart(append(b, tagPath), path)
+	}
+	if slices.Contains(f.Parts, PartQuery) && hasQuery {
+		b = appendQuery(b, query)
+	}
+	for _, name := range f.Headers {
+		b = appendHeader(append(b, tagHeader), name, req.Header(name))
+	}
+	h := sha256.New()
+	if slices.Contains(f.Parts, PartBody) {
+		h.Write(binary.AppendUvarint(append(b, tagBody), uint64(len(req.Body))))
+		h.Write(req.Body)
+	} else {
+		h.Write(b)
+	}
+	return Fingerprint(h.Sum(nil))
+}
+
+// appendHeader appends a header's name and all its values in order. Names have no case.
+func appendHeader(b []byte, name string, values []string) []byte {
+	b = appendPart(b, strings.ToLower(name))
+	b = binary.AppendUvarint(b, uint64(len(values)))
+	for _, v := range values {
+		b = appendPart(b, v)
+	}
+	return b
+}
+
+// appendQuery appends the canonical query: parameters sorted by name, those of one name
+// in the order they were sent, each byte for byte. A query that net/url can't parse
+// whole (a semicolon, a broken escape) is appended as it stands: nobody knows in which
+// order, or how, the upstream reads it.
+func appendQuery(b []byte, query string) []byte {
+	if strings.IndexByte(query, '&') < 0 { // one parameter has only one order
+		return appendPart(append(b, tagQuery, 1), query)
+	}
+	type parameter struct{ name, raw string }
+	var parameters []parameter
+	for raw := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(raw, "=")
+		plain, err := url.QueryUnescape(name)
+		if _, bad := url.QueryUnescape(value); err != nil || bad != nil || strings.Contains(raw, ";") {
+			return appendPart(append(b, tagRaw), query)
+		}
+		parameters = append(parameters, parameter{plain, raw})
+	}
+	slices.SortStableFunc(parameters, func(x, y parameter) int { return strings.Compare(x.name, y.name) })
+	b = binary.AppendUvarint(append(b, tagQuery), uint64(len(parameters)))
+	for _, p := range parameters {
+		b = appendPart(b, p.raw)
+	}
+	return b
+}
+
+// A ReplayScope is the digest of the request headers that must be the same for an answer
+// to be replayed. The zero ReplayScope stands for a rule that binds answers to none.
+type ReplayScope [sha256.Size]byte
+
+// ReplayScope returns the digest of the rule's replay_scope_headers. It is bound to the
+// operation's ID, so that equal credentials can't be recognised across records.
+func (r *Rule) ReplayScope(id ID, header Header) ReplayScope {
+	if len(r.ReplayScopeHeaders) == 0 {
+		return ReplayScope{}
+	}
+	b := make([]byte, 0, 512)
+	b = appendPart(b, "idemproxy replay scope 1")
+	b = appendPart(b, string(id))
+	for _, name := range r.ReplayScopeHeaders {
+		b = appendHeader(b, name, header(name))
+	}
+	return sha256.Sum256(b)
+}

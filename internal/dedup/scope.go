@@ -1,0 +1,95 @@
+package dedup
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"strings"
+)
+
+// A Scope is the space in which a key counts: the same key in two scopes is two
+// operations.
+type Scope struct {
+	Version    string  // the rule's version
+	Tenant     *string // nil: the rule knows no tenants, or this one may be missing and is
+	Principals []*string
+	Route      string // the rule's name if the rule is scoped by route, otherwise ""
+}
+
+// Scope reads the scope of a request from the rule's tenant and identity headers. It
+// returns a *Rejection when one is missing and may not be (missing_identity), or is
+// sent more than once, too long, or not printable ASCII (invalid_identity).
+func (r *Rule) Scope(header Header) (Scope, *Rejection) {
+	s := Scope{Version: r.Version}
+	if r.ScopeByRoute {
+		s.Route = r.Name
+	}
+	var rejected *Rejection
+	if r.TenantHeader != "" {
+		if s.Tenant, rejected = r.principal(header, r.TenantHeader, r.TenantRequired()); rejected != nil {
+			return Scope{}, rejected
+		}
+	}
+	for _, name := range r.IdentityHeaders() {
+		p, rejected := r.principal(header, name, r.Identity.OnMissing == IdentityReject)
+		if rejected != nil {
+			return Scope{}, rejected
+		}
+		s.Principals = append(s.Principals, p)
+	}
+	return s, nil
+}
+
+// principal reads one identity header; nil stands for a missing one. Its rejections
+// name the header, which the configuration chose, never the value.
+func (r *Rule) principal(header Header, name string, required bool) (*string, *Rejection) {
+	values := header(name)
+	switch {
+	case len(values) == 0 || len(values) == 1 && values[0] == "":
+		if required {
+			return nil, reject(ReasonMissingIdentity, "The header %s, which says who is calling, is missing.", name)
+		}
+		return nil, nil
+	case len(values) > 1:
+		return nil, reject(ReasonInvalidIdentity, "The header %s was sent %d times; send it once.", name, len(values))
+	case len(values[0]) > r.MaxScopeLength:
+		return nil, reject(ReasonInvalidIdentity, "The header %s is longer than %d characters.", name, r.MaxScopeLength)
+	}
+	if at := strings.IndexFunc(values[0], notPrintable); at >= 0 {
+		return nil, reject(ReasonInvalidIdentity, "The header %s has a byte outside printable ASCII (0x21 to 0x7E) at index %d.", name, at)
+	}
+	return &values[0], nil
+}
+
+// ID names the operation of a key in this scope. Every part is hashed with its length
+// before it, so that no two operations share an ID by shifting bytes between parts, and
+// nothing of a part can be read from it.
+func (s Scope) ID(key Key) ID {
+	b := make([]byte, 0, 512)
+	b = appendPart(b, "idemproxy id 1")
+	b = appendPart(b, s.Version)
+	b = appendPart(b, s.Route)
+	b = appendOptional(b, s.Tenant)
+	b = binary.AppendUvarint(b, uint64(len(s.Principals)))
+	for _, p := range s.Principals {
+		b = appendOptional(b, p)
+	}
+	b = appendPart(b, string(key))
+	sum := sha256.Sum256(b)
+	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+}
+
+// appendPart appends a string with its length before it.
+func appendPart(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// appendOptional appends a string that may be missing; a missing one differs from every
+// string.
+func appendOptional(b []byte, s *string) []byte {
+	if s == nil {
+		return append(b, 0)
+	}
+	return appendPart(append(b, 1), *s)
+}
