@@ -47,8 +47,9 @@ type Store interface {
 	// Otherwise it changes nothing, in particular no expiry, and reports what it found.
 	Claim(ctx context.Context, req ClaimRequest) (Found, error)
 
-	// Renew sets the end of the lease of a live claim to lease from now; its expiry
-	// stays. It reports Fenced when the entry is not a claim of this token, and Gone
+	// Renew sets the end of the lease of a claim to lease from now. Its expiry stays,
+	// unless it would come before that: a running request's claim does not expire. It
+	// reports Fenced when the entry is not a claim of this token, and Gone
 	// when there is no entry; in both cases nothing is changed.
 	Renew(ctx context.Context, id ID, token Token, lease time.Duration) (Verdict, error)
 
