@@ -1,0 +1,81 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// families are the collectors that have labels, and the one histogram without.
+type families struct {
+	requests        *prometheus.CounterVec
+	replays         *prometheus.CounterVec
+	conflicts       *prometheus.CounterVec
+	rejects         *prometheus.CounterVec
+	unknownOutcomes *prometheus.CounterVec
+	lostLeases      *prometheus.CounterVec
+	callersGone     *prometheus.CounterVec
+	storeFailures   *prometheus.CounterVec
+	configReloads   *prometheus.CounterVec
+	inFlight        *prometheus.GaugeVec
+	storeDuration   *prometheus.HistogramVec
+	upstream        *prometheus.HistogramVec
+	overhead        *prometheus.HistogramVec
+	records         prometheus.Histogram
+}
+
+func newFamilies() families {
+	return families{
+		requests: counter("requests_total",
+			"Requests answered, by rule and by how each ended.", "route", "outcome"),
+		replays: counter("replays_total",
+			"Requests answered with a recorded response, without reaching the upstream.", "route"),
+		conflicts: counter("conflicts_total",
+			"Requests refused because of what was found under their key.", "route", "reason"),
+		rejects: counter("rejects_total",
+			"Requests refused for any reason other than what was found under their key.", "route", "reason"),
+		unknownOutcomes: counter("unknown_outcomes_total",
+			"Requests that may have been executed although no response of theirs was recorded.", "route", "cause"),
+		lostLeases: counter("lost_leases_total",
+			"Executions whose claim was found gone or somebody else's before they were recorded.", "route"),
+		callersGone: counter("callers_gone_total",
+			"Callers that hung up before the response to their guarded request was delivered.", "route"),
+		storeFailures: counter("store_failures_total",
+			"Store operations that failed.", "op"),
+		configReloads: counter("config_reloads_total",
+			"Attempts to load a changed configuration; on a failure the old one stays in force.", "result"),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "idemproxy_in_flight",
+			Help: "Requests being served now.",
+		}, []string{"route"}),
+		storeDuration: histogram("store_duration_seconds",
+			"Time of store operations in seconds, failed ones included.",
+			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}, "op"),
+		upstream: histogram("upstream_duration_seconds",
+			"Time from sending a guarded request to the end of the upstream's response in seconds.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}, "route"),
+		overhead: histogram("overhead_seconds",
+			"Time guarded requests spent in the proxy outside the upstream, the store included, in seconds.",
+			[]float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}, "route", "outcome"),
+		records: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "idemproxy_records_bytes",
+			Help:    "Size of the records handed to the store in bytes.",
+			Buckets: prometheus.ExponentialBuckets(256, 4, 9), // 256 B to 16 MiB
+		}),
+	}
+}
+
+func (f families) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
+		f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
+	}
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "idemproxy_" + name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "idemproxy_" + name,
+		Help:    help,
+		Buckets: buckets,
+	}, labels)
+}
