@@ -1,0 +1,51 @@
+# Everything one does with this repository. GNU make 4.3 or newer, Go 1.26 or newer, git.
+
+# Go 1.26's own standard library has known vulnerabilities that a reverse proxy reaches
+# (HTTP desync, HTTP/2 memory), so everything here is built and tested with a patched
+# Go, which the go command fetches like a module. Take another one by
+# `make GOTOOLCHAIN=local …` or by the environment; a bare `go build` with 1.26 works too.
+export GOTOOLCHAIN ?= go1.27.3
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+TOOL    := go tool -modfile=tools/go.mod
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/idemproxy, one static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/idemproxy ./cmd/idemproxy
+
+run: build ## build and run the demo: a sample payments API with the proxy in front
+	bin/idemproxy demo
+
+test: ## run all tests with the race detector; fetches the services they need
+	scripts/test.sh
+
+bench: ## compare the proxy with a bare reverse proxy, in rounds
+	go run ./bench
+
+fmt: ## format the Go code
+	$(TOOL) gofumpt -w .
+
+fmt-check: ## fail, with the difference, if the Go code is not formatted
+	@diff=$$($(TOOL) gofumpt -d .) && if [ -n "$$diff" ]; then echo "$$diff"; echo 'Not formatted: run make fmt.'; exit 1; fi
+
+vet: ## run go vet
+	go vet ./...
+
+lint: ## run the linters of .golangci.yml (their first build takes minutes)
+	$(TOOL) golangci-lint run
+
+vuln: ## look for known vulnerabilities that the program reaches
+	scripts/vulndb.sh
+	$(TOOL) govulncheck -db "file://$(CURDIR)/.cache/vulndb" ./...
+
+tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
+	go mod tidy -diff
+	go -C tools mod tidy -diff
+
+clean: ## remove what the other targets made
+	rm -rf bin .cache
