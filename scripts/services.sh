@@ -44,7 +44,7 @@ install_packages() {
 unpack_packages() {
 	local apt=(apt-get -q -o "Dir::State=$cache/apt/state" -o "Dir::Cache=$cache/apt/cache"
 		-o Dir::State::status=/var/lib/dpkg/status -o Debug::NoLocking=true)
-	mkdir -p "$cache/apt/state/lists/partial" "$cache/apt/cache/archives/partial" "$cache/root" "$cache/bin"
+	mkdir -p "$cache/apt/state/lists/partial" "$cache/apt/cache/archives/partial" "$cache/root"
 	"${apt[@]}" update >&2 &&
 		"${apt[@]}" install -y --no-install-recommends --download-only "$@" >&2 || return 1
 	local deb
@@ -57,27 +57,28 @@ unpack_packages() {
 # The unpacked commands need the libraries unpacked beside them.
 write_wrappers() {
 	local libraries command
-	libraries=$(find "$cache/root" -type d -path '*lib/*-linux-gnu*' -printf '%p:')
+	mkdir -p "$cache/bin"
+	libraries=$(find "$cache/root" -type d -path '*lib/*-linux-gnu*' | paste -sd:)
 	while read -r command _; do
 		[ -e "$cache/root/usr/bin/$command" ] || continue
-		printf '#!/bin/sh\nLD_LIBRARY_PATH="%s$LD_LIBRARY_PATH" exec "%s" "$@"\n' \
+		printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' \
 			"$libraries" "$cache/root/usr/bin/$command" >"$cache/bin/$command"
 		chmod +x "$cache/bin/$command"
 	done < <(need)
 }
 
 if [ ${#missing[@]} -gt 0 ]; then
-	done=no
+	got=no
 	if command -v apt-get >/dev/null; then
 		if [ "$(id -u)" = 0 ]; then
 			say "installing ${missing[*]}"
-			install_packages "${missing[@]}" && done=yes
+			install_packages "${missing[@]}" && got=yes
 		else
 			say "unpacking ${missing[*]} below .cache/services (not root: nothing is installed)"
-			unpack_packages "${missing[@]}" && done=yes
+			unpack_packages "${missing[@]}" && got=yes
 		fi
 	fi
-	if [ $done = no ]; then
+	if [ $got = no ]; then
 		say "NOT AVAILABLE here: ${missing[*]}. Install them with this machine's package manager"
 		say "(macOS: brew install redis; Fedora: dnf install redis) so that their commands are on PATH."
 		if [ "${CI:-}" = true ]; then
