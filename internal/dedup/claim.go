@@ -24,8 +24,9 @@ type Claim struct {
 	lost     bool
 }
 
-// errFenced says that a claim is not its owner's any more.
-var errFenced = errors.New("the claim belongs to another owner by now")
+// ErrFenced says that a claim is not its owner's any more: its lease was over and another
+// took it, or it was freed.
+var ErrFenced = errors.New("the claim belongs to another owner by now")
 
 // Complete records the answer of the operation. A record that the store has no room for
 // is replaced by a small one that says so, so that the key never runs again. The error
@@ -77,7 +78,7 @@ func (c *Claim) check(v Verdict) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost = true
-	return errFenced
+	return ErrFenced
 }
 
 // LeaseLost reports whether the owner found its claim gone, taken over, or not renewed
@@ -99,7 +100,7 @@ func (c *Claim) Persist(ctx context.Context, end func(context.Context) error) er
 	pause := 50 * time.Millisecond
 	for {
 		err := end(ctx)
-		if err == nil || errors.Is(err, errFenced) {
+		if err == nil || errors.Is(err, ErrFenced) {
 			return err
 		}
 		select {

@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+
+	"idemproxy/internal/dedup"
+)
+
+// serve serves a request that a rule matches, and observes its outcome once, however it
+// ends.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
+	o := p.begin(r, rt)
+	defer o.end()
+	if rejection := p.guarded(w, r, o); rejection != nil {
+		o.reject(rejection)
+		o.status = p.answer(w, rt.rule, rejection)
+	}
+}
+
+// guarded is the story of a request: key, identity, body, fingerprint, decision, and then
+// a replay, an execution, or the rejection that it returns. Until the decision nothing is
+// claimed and nothing is sent.
+func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) *dedup.Rejection {
+	rule := o.route.rule
+	key, rejection := rule.Key(r.Header.Values)
+	if rejection != nil {
+		return rejection
+	}
+	if key == "" && rule.MissingHeader == dedup.MissingReject {
+		return &dedup.Rejection{Reason: dedup.ReasonMissingKey, Detail: "This request needs the header " + rule.HeaderName[0] + ": a value of your choice that names this one operation; send the same value when you retry it."}
+	}
+	if rejection := o.route.checkHead(r, key != ""); rejection != nil {
+		return rejection
+	}
+	if key == "" {
+		o.passThrough(w, r)
+		return nil
+	}
+	scope, rejection := rule.Scope(r.Header.Values)
+	if rejection != nil {
+		return rejection
+	}
+	body, rejection := p.receive(w, r, rule.MaxRequestBody)
+	if rejection != nil {
+		return rejection
+	}
+	if r.Context().Err() != nil { // the caller left before anything was claimed
+		o.abandon()
+		return nil
+	}
+	op := dedup.Operation{ID: scope.ID(key)}
+	op.Fingerprint = rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
+	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values)
+	o.id = op.ID
+
+	decision := p.guard.Begin(r.Context(), rule, op)
+	if decision.InDoubt != nil {
+		p.later.withdraw(decision.InDoubt)
+	}
+	switch {
+	case decision.Claim != nil:
+		p.execute(w, r, o, decision.Claim, body)
+	case decision.Replay != nil:
+		o.replayed(decision.Replay.Status)
+		replay(w, rule, decision.Replay)
+	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:
+		o.err = decision.Rejection
+		o.passThrough(w, buffered(r, body))
+	default:
+		return decision.Rejection
+	}
+	return nil
+}
+
+// checkHead refuses a request that hides a key under another header's name, and one with
+// a key that can't be guarded.
+func (rt *route) checkHead(r *http.Request, guarded bool) *dedup.Rejection {
+	detail := ""
+	switch {
+	case rt.twins.in(r.Header):
+		detail = "A header is there under a name with underscores that some services take for the one with hyphens; send the one with hyphens only."
+	case guarded && r.Header.Get("Upgrade") != "":
+		detail = "A request that is to be safe to retry can't upgrade its connection."
+	case guarded && !r.ProtoAtLeast(1, 1) && r.Header.Get("Content-Length") == "":
+		detail = "An HTTP/1.0 request needs a Content-Length here."
+	default:
+		return nil
+	}
+	return &dedup.Rejection{Reason: dedup.ReasonBadRequest, Detail: detail}
+}
+
+// target is the request-target as it was sent and is forwarded, byte for byte. Of the
+// absolute form (RFC 9112, 3.2.2) it is what follows the authority.
+func target(r *http.Request) string {
+	t := r.RequestURI
+	if t == "" || t[0] == '/' || t == "*" {
+		return t
+	}
+	if _, rest, ok := strings.Cut(t, "://"); ok {
+		if at := strings.IndexAny(rest, "/?"); at >= 0 && rest[at] == '/' {
+			return rest[at:]
+		} else if at >= 0 {
+			return "/" + rest[at:]
+		}
+		return "/"
+	}
+	return r.URL.RequestURI()
+}

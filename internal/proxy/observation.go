@@ -1,0 +1,151 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"idemproxy/internal/dedup"
+)
+
+// An observation is what is known of one request that a rule matches. The story writes
+// into it; end is the one place that counts and logs.
+type observation struct {
+	proxy   *Proxy
+	route   *route
+	request *http.Request
+	started time.Time
+
+	outcome     string // see the constants below
+	reason      dedup.Reason
+	status      int
+	id          dedup.ID
+	cause       string // of an unknown outcome; "" when the outcome is known
+	err         error
+	leaseLost   bool
+	size        int           // of the recorded answer's body, in bytes
+	upstreamAt  time.Time     // when the request went to the upstream
+	upstreamFor time.Duration // until its answer was complete
+}
+
+// Outcomes of a request.
+const (
+	outcomeExecuted      = "executed"
+	outcomeReplayed      = "replayed"
+	outcomePassedThrough = "passed_through"
+	outcomeRejected      = "rejected"
+	outcomeReleased      = "released"
+	outcomeFailed        = "failed"
+	outcomeAbandoned     = "abandoned" // the caller left before anything was claimed
+)
+
+func (p *Proxy) begin(r *http.Request, rt *route) *observation {
+	rt.metrics.Began()
+	return &observation{proxy: p, route: rt, request: r, started: time.Now(), outcome: outcomeFailed}
+}
+
+// passThrough forwards the request unguarded.
+func (o *observation) passThrough(w http.ResponseWriter, r *http.Request) {
+	o.outcome = outcomePassedThrough
+	o.proxy.passThrough(w, r, o.route)
+}
+
+func (o *observation) abandon()            { o.outcome = outcomeAbandoned }
+func (o *observation) executed()           { o.outcome = outcomeExecuted }
+func (o *observation) released()           { o.outcome = outcomeReleased }
+func (o *observation) replayed(status int) { o.outcome, o.status = outcomeReplayed, status }
+
+func (o *observation) reject(r *dedup.Rejection) {
+	o.outcome, o.reason, o.err = outcomeRejected, r.Reason, r.Err
+}
+
+func (o *observation) fail(r *dedup.Rejection) {
+	o.outcome, o.reason, o.err = outcomeFailed, r.Reason, r.Err
+}
+
+// sent and answered frame the time that the upstream took.
+func (o *observation) sent() { o.upstreamAt = time.Now() }
+
+func (o *observation) answered() { o.upstreamFor = time.Since(o.upstreamAt) }
+
+// end counts and logs the request.
+func (o *observation) end() {
+	took := time.Since(o.started)
+	gone := o.request.Context().Err() != nil
+	o.count(took-o.upstreamFor, gone)
+	o.log(took, gone)
+}
+
+func (o *observation) count(overhead time.Duration, gone bool) {
+	m := o.route.metrics
+	m.Ended()
+	switch o.outcome {
+	case outcomeExecuted:
+		m.Executed(overhead, o.upstreamFor)
+		o.proxy.options.Metrics.RecordSize(o.size)
+	case outcomeReplayed:
+		m.Replayed(overhead)
+	case outcomePassedThrough:
+		m.PassedThrough()
+	case outcomeReleased:
+		m.Released(overhead, o.upstreamFor)
+	case outcomeRejected:
+		m.Rejected(string(o.reason), overhead)
+	default:
+		m.Failed(overhead)
+	}
+	if o.cause != "" {
+		m.UnknownOutcome(o.cause)
+	}
+	if o.leaseLost {
+		m.LostLease()
+	}
+	if gone {
+		m.CallerGone()
+	}
+}
+
+// log writes the request's one line: what happened, nothing that the caller sent. Failures
+// of the store and the upstream are written even when access lines are not asked for.
+func (o *observation) log(took time.Duration, gone bool) {
+	trouble := o.err != nil || o.cause != "" || o.leaseLost
+	if !trouble && !o.proxy.options.AccessLog {
+		return
+	}
+	level := zap.InfoLevel
+	if trouble {
+		level = zap.WarnLevel
+	}
+	line := o.proxy.log.Check(level, "request")
+	if line == nil {
+		return
+	}
+	fields := make([]zap.Field, 0, 12)
+	fields = append(fields,
+		zap.String("route", o.route.rule.Name),
+		zap.String("outcome", o.outcome),
+		zap.Int("status", o.status),
+		zap.Duration("took", took))
+	optional := func(key, value string) {
+		if value != "" {
+			fields = append(fields, zap.String(key, value))
+		}
+	}
+	optional("code", string(o.reason))
+	optional("key_hash", string(o.id))
+	optional("unknown", o.cause)
+	if o.upstreamFor > 0 {
+		fields = append(fields, zap.Duration("upstream", o.upstreamFor))
+	}
+	if o.leaseLost {
+		fields = append(fields, zap.Bool("lease_lost", true))
+	}
+	if gone {
+		fields = append(fields, zap.Bool("caller_gone", true))
+	}
+	if o.err != nil {
+		fields = append(fields, zap.Error(o.err))
+	}
+	line.Write(fields...)
+}

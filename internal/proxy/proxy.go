@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"idemproxy/internal/dedup"
+	"idemproxy/internal/metrics"
+)
+
+// Options are what a Proxy is made of. All fields but AccessLog are required.
+type Options struct {
+	Server    ServerConfig
+	Admin     AdminConfig
+	Upstream  UpstreamConfig
+	Routes    []dedup.Rule
+	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
+	Metrics   *metrics.Metrics
+	Log       *zap.Logger
+	AccessLog bool // a line for each request that a rule matches
+}
+
+// A Proxy stands in front of an upstream and makes the requests that its rules guard
+// safe to retry. Make one with New, then call Listen and Serve once each.
+type Proxy struct {
+	options  Options
+	routes   *routes
+	guard    *dedup.Guard
+	upstream *upstream
+	plain    *httputil.ReverseProxy
+	passed   *metrics.Route // what no rule matches
+	replies  map[dedup.Reason]reply
+	copies   *buffers
+	log      *zap.Logger
+
+	listener, adminListener net.Listener
+
+	draining atomic.Bool
+	running  sync.WaitGroup // guarded requests
+	later    background     // what goes on after a request was answered
+}
+
+// New makes a Proxy. It fails on rules or an upstream that Validate or CheckRoutes would
+// refuse; it neither listens nor connects.
+func New(o Options) (*Proxy, error) {
+	up, err := newUpstream(o.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	routes, faults := newRoutes(o.Routes, o.Metrics)
+	if len(faults) > 0 {
+		return nil, errors.New(faults[0].Path + ": " + faults[0].Message)
+	}
+	p := &Proxy{
+		options:  o,
+		routes:   routes,
+		guard:    dedup.NewGuard(o.Store),
+		upstream: up,
+		passed:   o.Metrics.Route(""),
+		replies:  newReplies(),
+		copies:   newBuffers(),
+		log:      o.Log,
+		later:    newBackground(),
+	}
+	p.plain = p.reverseProxy()
+	p.plain.Transport = up.plain
+	p.plain.ErrorHandler = p.plainFailed
+	return p, nil
+}
+
+// ServeHTTP serves one request. Without a rule it is forwarded as any reverse proxy does.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	route := p.routes.match(r)
+	if route == nil {
+		p.passed.PassedThrough()
+		p.forward(w, r)
+		return
+	}
+	p.running.Add(1)
+	defer p.running.Done()
+	p.serve(w, r, route)
+}
+
+// reverseProxy returns what all forwarding has in common.
+func (p *Proxy) reverseProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{Rewrite: p.rewrite, BufferPool: p.copies, ErrorLog: zap.NewStdLog(zap.NewNop())}
+}
+
+// forward passes a request through, unguarded.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
+	w.Header()["Content-Type"] = nil // net/http invents none then
+	p.plain.ServeHTTP(w, r)
+}
+
+// passThrough passes a request that a rule matches through, unguarded.
+func (p *Proxy) passThrough(w http.ResponseWriter, r *http.Request, rt *route) {
+	rp := *p.plain
+	rp.Rewrite = func(pr *httputil.ProxyRequest) {
+		p.rewrite(pr)
+		rt.restoreHeaders(pr)
+	}
+	rp.ModifyResponse = func(res *http.Response) error {
+		if rt.rule.ReplayHeader != "" {
+			res.Header.Del(rt.rule.ReplayHeader)
+		}
+		return nil
+	}
+	w.Header()["Content-Type"] = nil // net/http invents none then
+	rp.ServeHTTP(w, r)
+}
+
+// plainFailed answers an unguarded request that the upstream did not answer.
+func (p *Proxy) plainFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil { // the caller is gone, and with it the request
+		panic(http.ErrAbortHandler)
+	}
+	p.log.Warn("upstream failed", zap.String("method", r.Method), zap.Error(withoutURL(err)))
+	p.answer(w, nil, failure(context.Background(), err))
+}
+
+// withoutURL takes from an error the URL that net/url puts into its text, for it may hold
+// what a caller sent.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}

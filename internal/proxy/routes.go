@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"idemproxy/internal/dedup"
+	"idemproxy/internal/metrics"
+)
+
+// A route is a rule with what is made of it once.
+type route struct {
+	rule    *dedup.Rule
+	metrics *metrics.Route
+	twins   twins
+}
+
+// routes finds the rule of a request by the patterns of net/http's ServeMux, which is
+// used as a matcher only: its own answers (redirects, 404, 405) are never given.
+type routes struct {
+	mux       *http.ServeMux
+	byPattern map[string]*route
+}
+
+// CheckRoutes returns what is wrong with the patterns of the rules: not a pattern, or in
+// conflict with another one. Paths are those of the list, such as "routes[1].path".
+func CheckRoutes(rules []dedup.Rule) []dedup.Fault {
+	_, faults := newRoutes(rules, nil)
+	return faults
+}
+
+func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) {
+	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}}
+	var faults []dedup.Fault
+	for i := range rules {
+		rule := &rules[i]
+		rt := &route{rule: rule, twins: newTwins(rule)}
+		if m != nil {
+			rt.metrics = m.Route(rule.Name)
+		}
+		for _, method := range rule.Methods {
+			pattern := method + " " + rule.Host + rule.Path
+			if err := rs.add(pattern, rt); err != nil {
+				faults = append(faults, dedup.Fault{Path: fmt.Sprintf("routes[%d].path", i), Message: err.Error()})
+				break
+			}
+		}
+	}
+	return rs, faults
+}
+
+// add registers a pattern. ServeMux says what is wrong with one by panicking.
+func (rs *routes) add(pattern string, rt *route) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			text := fmt.Sprint(v)
+			if _, what, ok := strings.Cut(text, "conflicts with pattern"); ok {
+				err = fmt.Errorf("conflicts with pattern%s", strings.ReplaceAll(what, "\n", ": "))
+				return
+			}
+			err = fmt.Errorf("not a pattern: %s", text)
+		}
+	}()
+	rs.mux.Handle(pattern, http.NotFoundHandler())
+	rs.byPattern[pattern] = rt
+	return nil
+}
+
+// match returns the route of a request, or nil.
+//
+// The path is cleaned first (percent-decoded once, slashes merged, dot segments resolved,
+// a trailing slash ignored), so that no spelling that an upstream may take for a guarded
+// path slips past its rule. Since an upstream may also read %2F as a part of a segment,
+// such a path is looked up both ways.
+func (rs *routes) match(r *http.Request) *route {
+	rt := rs.find(r, &url.URL{Path: cleanPath(r.URL.Path)})
+	if rt == nil && r.URL.RawPath != "" {
+		if escaped := cleanPath(r.URL.RawPath); escaped != cleanPath(r.URL.Path) {
+			if plain, err := url.PathUnescape(escaped); err == nil {
+				rt = rs.find(r, &url.URL{Path: plain, RawPath: escaped})
+			}
+		}
+	}
+	if rt == nil || rt.rule.Mode == dedup.ModeOff {
+		return nil
+	}
+	return rt
+}
+
+func (rs *routes) find(r *http.Request, u *url.URL) *route {
+	_, pattern := rs.mux.Handler(&http.Request{Method: strings.ToUpper(r.Method), Host: r.Host, URL: u})
+	return rs.byPattern[pattern]
+}
+
+// cleanPath merges slashes, resolves dot segments, and drops a trailing slash.
+func cleanPath(p string) string {
+	if p == "" || p[0] != '/' {
+		p = "/" + p
+	}
+	return path.Clean(p)
+}
+
+// twins finds headers that some upstreams take for one that the rule relies on: CGI and
+// what grew out of it fold hyphens and underscores into one, so that Idempotency_Key
+// would be a second key that nobody checked.
+type twins struct {
+	names  map[string]bool // the rule's headers, lower case, as they are
+	folded map[string]bool // the same, with hyphens for underscores
+}
+
+func newTwins(rule *dedup.Rule) twins {
+	t := twins{map[string]bool{}, map[string]bool{}}
+	headers := append(append([]string{rule.TenantHeader}, rule.HeaderName...), rule.IdentityHeaders()...)
+	for _, name := range headers {
+		if name != "" {
+			t.names[strings.ToLower(name)] = true
+			t.folded[fold(name)] = true
+		}
+	}
+	return t
+}
+
+// in reports whether a request has such a header.
+func (t twins) in(h http.Header) bool {
+	for name := range h {
+		if t.folded[fold(name)] && !t.names[strings.ToLower(name)] {
+			return true
+		}
+	}
+	return false
+}
+
+func fold(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

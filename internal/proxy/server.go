@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// maxHeaderBytes bounds a request's head; beyond it net/http answers 431.
+const maxHeaderBytes = 64 << 10
+
+// Listen binds the addresses of the server and, if it has one, the admin listener.
+func (p *Proxy) Listen() error {
+	var err error
+	if p.listener, err = net.Listen("tcp", p.options.Server.Listen); err != nil {
+		return fmt.Errorf("listen for requests (server.listen): %w", err)
+	}
+	if p.options.Admin.Listen == "" {
+		return nil
+	}
+	if p.adminListener, err = net.Listen("tcp", p.options.Admin.Listen); err != nil {
+		p.listener.Close()
+		return fmt.Errorf("listen for probes and metrics (admin.listen): %w", err)
+	}
+	return nil
+}
+
+// Addr is where callers reach the proxy, once Listen has succeeded.
+func (p *Proxy) Addr() net.Addr { return p.listener.Addr() }
+
+// AdminAddr is where probes and metrics are, once Listen has succeeded; nil without an
+// admin listener.
+func (p *Proxy) AdminAddr() net.Addr {
+	if p.adminListener == nil {
+		return nil
+	}
+	return p.adminListener.Addr()
+}
+
+// Serve serves until ctx ends, then drains: it turns readiness off, goes on serving for
+// the drain delay, stops listening, and lets running requests end and be recorded within
+// the shutdown grace. What can't end in that time stays a claim, and is an unknown outcome
+// to others. It returns an error only when a listener failed.
+func (p *Proxy) Serve(ctx context.Context) error {
+	main, admin := p.servers()
+	failed := make(chan error, 2)
+	serve := func(s *http.Server, l net.Listener) {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("serve on %v: %w", l.Addr(), err)
+		}
+	}
+	go serve(main, p.listener)
+	if p.adminListener != nil {
+		go serve(admin, p.adminListener)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	p.drain(main)
+	admin.Close()
+	p.upstream.close()
+	return err
+}
+
+func (p *Proxy) servers() (main, admin *http.Server) {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	errorLog, _ := zap.NewStdLogAt(p.log, zap.DebugLevel) // fails for no level that exists
+	main = &http.Server{
+		Handler:           p,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: p.options.Server.ReadHeaderTimeout,
+		IdleTimeout:       p.options.Server.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          errorLog,
+	}
+	admin = &http.Server{
+		Handler:           p.adminHandler(),
+		ReadHeaderTimeout: p.options.Server.ReadHeaderTimeout,
+		ErrorLog:          errorLog,
+	}
+	return main, admin
+}
+
+// drain ends the service in order. Over HTTP/2 Shutdown doesn't wait for requests whose
+// caller is gone, so guarded requests are counted here.
+func (p *Proxy) drain(main *http.Server) {
+	p.draining.Store(true)
+	p.log.Info("draining", zap.Duration("drain_delay", p.options.Server.DrainDelay), zap.Duration("shutdown_grace", p.options.Server.ShutdownGrace))
+	time.Sleep(p.options.Server.DrainDelay)
+
+	ctx, cancel := context.WithTimeout(context.Background(), p.options.Server.ShutdownGrace)
+	defer cancel()
+	err := main.Shutdown(ctx)
+	ended := waitFor(ctx, &p.running)
+	p.later.wait(ctx)
+	if err != nil || !ended {
+		p.log.Warn("not all requests ended within server.shutdown_grace; the outcome of those that are guarded is unknown to others")
+		main.Close()
+	}
+}
