@@ -23,6 +23,7 @@ type route struct {
 type routes struct {
 	mux       *http.ServeMux
 	byPattern map[string]*route
+	methods   map[string]bool // those of any rule; most requests have another
 }
 
 // CheckRoutes returns what is wrong with the patterns of the rules: not a pattern, or in
@@ -33,7 +34,7 @@ func CheckRoutes(rules []dedup.Rule) []dedup.Fault {
 }
 
 func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) {
-	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}}
+	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]bool{}}
 	var faults []dedup.Fault
 	for i := range rules {
 		rule := &rules[i]
@@ -66,6 +67,8 @@ func (rs *routes) add(pattern string, rt *route) (err error) {
 	}()
 	rs.mux.Handle(pattern, http.NotFoundHandler())
 	rs.byPattern[pattern] = rt
+	method, _, _ := strings.Cut(pattern, " ")
+	rs.methods[method] = true
 	return nil
 }
 
@@ -76,6 +79,9 @@ func (rs *routes) add(pattern string, rt *route) (err error) {
 // path slips past its rule. Since an upstream may also read %2F as a part of a segment,
 // such a path is looked up both ways.
 func (rs *routes) match(r *http.Request) *route {
+	if !rs.methods[strings.ToUpper(r.Method)] {
+		return nil
+	}
 	rt := rs.find(r, &url.URL{Path: cleanPath(r.URL.Path)})
 	if rt == nil && r.URL.RawPath != "" {
 		if escaped := cleanPath(r.URL.RawPath); escaped != cleanPath(r.URL.Path) {
