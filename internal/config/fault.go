@@ -1,0 +1,73 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An Origin is where a setting was given: a place in a file, an environment variable or
+// a flag.
+type Origin struct {
+	// Source is the file's name, "environment NAME" or "flag --name".
+	Source string
+	// Line and Column count from 1; both are 0 outside of files.
+	Line, Column int
+}
+
+// String is file:line:column, or the source alone.
+func (o Origin) String() string {
+	if o.Line == 0 {
+		return o.Source
+	}
+	return fmt.Sprintf("%s:%d:%d", o.Source, o.Line, o.Column)
+}
+
+// A Fault is one thing that is wrong with a configuration, with its place.
+type Fault struct {
+	Origin Origin
+	// Path names the setting, such as routes[2].ttl; empty for the document itself.
+	Path string
+	// Message says what is wrong and what would be right. It never repeats a value.
+	Message string
+}
+
+// String is one line: place, path and message.
+func (f Fault) String() string {
+	if f.Path == "" {
+		return f.Origin.String() + ": " + f.Message
+	}
+	return f.Origin.String() + ": " + f.Path + ": " + f.Message
+}
+
+// An Error is everything that is wrong with a configuration, in the order of the file;
+// environment and flags come after it.
+type Error struct{ Faults []Fault }
+
+// Error is one line a fault.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		lines[i] = f.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted orders faults by place, and drops those said twice.
+func sorted(faults []Fault) []Fault {
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		return cmp.Or(
+			-cmp.Compare(min(a.Origin.Line, 1), min(b.Origin.Line, 1)),
+			cmp.Compare(a.Origin.Line, b.Origin.Line),
+			cmp.Compare(a.Origin.Column, b.Origin.Column),
+			cmp.Compare(a.Origin.Source, b.Origin.Source),
+		)
+	})
+	return slices.Compact(faults)
+}
+
+// parent is the path of the node around a path: routes[2].ttl → routes[2] → routes → "".
+func parent(path string) string {
+	return path[:max(0, strings.LastIndexAny(path, ".["))]
+}
