@@ -1,0 +1,102 @@
+package store
+
+import (
+	"time"
+
+	"idemproxy/internal/dedup"
+)
+
+// Config is the `store` section of the configuration: which store keeps the claims and
+// records, and where. Only the section named by Type counts.
+type Config struct {
+	// Type is memory or redis.
+	Type string `yaml:"type"`
+	// KeyPrefix begins every key in a store that is shared with other programs.
+	KeyPrefix string `yaml:"key_prefix"`
+	// Timeout bounds one store operation, everything included: waiting for a connection,
+	// dialling, repeating. An operation may end a little later, never much.
+	Timeout time.Duration `yaml:"timeout"`
+	Memory  MemoryConfig  `yaml:"memory"`
+	Redis   RedisConfig   `yaml:"redis"`
+}
+
+// MemoryConfig bounds the store inside the process. When it is full, new claims are
+// refused; what is alive is never evicted.
+type MemoryConfig struct {
+	// MaxEntries is the most claims and records that may live at a time.
+	MaxEntries int `yaml:"max_entries"`
+	// MaxBytes is the most memory they may use: keys, bytes, and EntryOverhead for each.
+	MaxBytes dedup.Size `yaml:"max_bytes"`
+	// CleanupInterval is the time between two removals of what has expired. Room that is
+	// needed earlier is taken from expired entries at once.
+	CleanupInterval time.Duration `yaml:"cleanup_interval"`
+}
+
+// RedisConfig says where Redis is and how to talk to it. URL (or URLFile) names a single
+// server; Addresses names several of a Cluster, one single server, or, with MasterName,
+// the Sentinels. With none of them it is DefaultRedisURL.
+type RedisConfig struct {
+	// URL is redis://[user[:password]@]host[:port][/db], rediss://… for TLS, or
+	// unix://[user[:password]@]/path/to.sock[?db=N].
+	URL Secret `yaml:"url"`
+	// URLFile holds the URL, read when the store is opened.
+	URLFile string `yaml:"url_file"`
+	// Addresses are host:port, each.
+	Addresses []string `yaml:"addresses"`
+	// MasterName makes the Addresses those of Sentinels that know this master.
+	MasterName string `yaml:"master_name"`
+	Username   string `yaml:"username"`
+	Password   Secret `yaml:"password"`
+	// PasswordFile holds the password; it is read again for every new connection, so that
+	// a rotated password needs no restart.
+	PasswordFile string    `yaml:"password_file"`
+	TLS          TLSConfig `yaml:"tls"`
+	// PoolSize is the most connections to one server; 0 means DefaultPoolSize.
+	PoolSize int `yaml:"pool_size"`
+	// WaitReplicas is how many replicas must have a claim before it counts. It narrows the
+	// window in which a failover loses an acknowledged claim; it does not close it.
+	WaitReplicas int `yaml:"wait_replicas"`
+	// RequireNoeviction makes Ping fail, and so the program not ready, unless the eviction
+	// policy of every master is known to be noeviction: every other policy may evict
+	// claims, and an evicted claim is a double execution.
+	RequireNoeviction bool `yaml:"require_noeviction"`
+}
+
+// TLSConfig is TLS towards Redis. It is on with a rediss:// URL or when any field is set.
+type TLSConfig struct {
+	// CAFile holds the certificates to trust instead of the system's, in PEM.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile are the client's certificate and key in PEM, read again for
+	// every new connection.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// InsecureSkipVerify accepts every certificate.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
+	// ServerName is the name to expect in the certificate instead of the host dialled.
+	ServerName string `yaml:"server_name"`
+}
+
+// Defaults of the Redis store.
+const (
+	// DefaultRedisURL is where Redis is if nothing says where.
+	DefaultRedisURL = "redis://127.0.0.1:6379/0"
+	// DefaultPoolSize is the most connections to one server if PoolSize is 0.
+	DefaultPoolSize = 64
+)
+
+// DefaultConfig is the store section of an empty configuration.
+func DefaultConfig() Config {
+	return Config{
+		Type:      "memory",
+		KeyPrefix: "idem:",
+		Timeout:   500 * time.Millisecond,
+		Memory: MemoryConfig{
+			MaxEntries:      200_000,
+			MaxBytes:        256 * dedup.MiB,
+			CleanupInterval: 60 * time.Second,
+		},
+	}
+}
+
+// enabled reports whether any field asks for TLS.
+func (c TLSConfig) enabled() bool { return c != TLSConfig{} }
