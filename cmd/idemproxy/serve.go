@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"idemproxy/internal/config"
+	"idemproxy/internal/dedup"
+	"idemproxy/internal/metrics"
+	"idemproxy/internal/proxy"
+	"idemproxy/internal/store"
+)
+
+func newServe() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve in front of a service",
+		Long: `Serve in front of a service, as a configuration file says, or with --upstream alone:
+then every POST, PUT, PATCH and DELETE that carries an Idempotency-Key is guarded, on a
+store in memory.
+
+Every setting can also be given by the environment (IDEMPROXY_UPSTREAM_URL for
+upstream.url). A flag goes before the environment, the environment before the file.
+
+SIGTERM or SIGINT: not ready any more, let running requests end and record their
+answers, exit 0. A second signal ends it at once.`,
+		Example: `  idemproxy serve --config /etc/idemproxy.yaml
+  idemproxy serve --upstream http://127.0.0.1:3000`,
+		Args: cobra.NoArgs,
+		RunE: running(func(cmd *cobra.Command, _ []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			log, err := newLogger(cfg.Log, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context(), func() { os.Exit(exitFailure) })
+			defer stop()
+			return serve(ctx, cfg, log)
+		}),
+	}
+	s.addConfig(cmd)
+	s.addOverrides(cmd)
+	return cmd
+}
+
+// serve wires everything together and serves until ctx ends.
+func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	for _, warning := range cfg.Warnings() {
+		log.Warn(warning)
+	}
+	sv, err := wire(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer sv.close(log)
+	watch := eviction{log: log, required: cfg.Store.Redis.RequireNoeviction, every: 10 * time.Second}
+	if err := watch.check(ctx, sv.store); err != nil {
+		return err
+	}
+	if err := sv.proxy.Listen(); err != nil {
+		return err
+	}
+	fields := []zap.Field{
+		zap.String("version", versionText()),
+		zap.Stringer("listen", sv.proxy.Addr()),
+		zap.String("upstream", cfg.Upstream.URL),
+		zap.String("store", cfg.Store.Type),
+		zap.Int("routes", len(cfg.Routes)),
+	}
+	if admin := sv.proxy.AdminAddr(); admin != nil {
+		fields = append(fields, zap.Stringer("admin", admin))
+	}
+	log.Info("serving", fields...)
+	if err := sv.proxy.Serve(ctx); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// A service is everything that serves.
+type service struct {
+	store dedup.Store
+	proxy *proxy.Proxy
+}
+
+// wire opens the store and makes the proxy; it binds no address.
+func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, error) {
+	m := metrics.New(versionText())
+	opened, err := store.Open(ctx, cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	sv := &service{store: store.Observed(opened, m)}
+	sv.proxy, err = proxy.New(proxy.Options{
+		Server:    cfg.Server,
+		Admin:     cfg.Admin,
+		Upstream:  cfg.Upstream,
+		Routes:    cfg.Routes,
+		Store:     sv.store,
+		Metrics:   m,
+		Log:       log,
+		AccessLog: cfg.Log.Access,
+	})
+	if err != nil {
+		sv.close(log)
+		return nil, fmt.Errorf("make proxy: %w", err)
+	}
+	return sv, nil
+}
+
+func (sv *service) close(log *zap.Logger) {
+	if err := sv.store.Close(); err != nil {
+		log.Warn("close store", zap.Error(err))
+	}
+}
