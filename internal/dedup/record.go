@@ -162,20 +162,26 @@ func (d *decoder) fields() Fields {
 	if n == 0 {
 		return nil
 	}
-	f := make(Fields, n)
-	for range n {
+	f := make(Fields, min(n, 64)) // n is only what the bytes say
+	for last := ""; n > 0; n-- {
 		name := d.text()
+		if len(f) > 0 && name <= last { // unsorted or twice: nothing that Encode writes
+			d.failed = true
+		}
 		values := make([]string, 0, d.count())
 		for range cap(values) {
 			values = append(values, d.text())
 		}
-		f[name] = values
+		if d.failed {
+			return nil
+		}
+		f[name], last = values, name
 	}
 	return f
 }
 
-// count reads how many things follow. Each takes a byte at least, so that damaged bytes
-// can't ask for more memory than a record's own size.
+// count reads how many things follow. Each takes a byte at least, so that a count beyond
+// the bytes that are left is none.
 func (d *decoder) count() int {
 	n := d.number()
 	if n > uint64(len(d.rest)) {
