@@ -51,8 +51,6 @@ Use it:    idemproxy serve --upstream http://127.0.0.1:3000
 Exit codes: 0 fine, 1 failure while running, 2 wrong command line or configuration.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newServe(), newDemo(), newValidate(), newHealthcheck(), newVersion())
 	return root

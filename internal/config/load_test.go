@@ -99,6 +99,14 @@ func TestEmptyIsDefault(t *testing.T) {
 	}
 }
 
+// TestWindowsFile reads what editors on Windows write: a byte order mark, CR LF.
+func TestWindowsFile(t *testing.T) {
+	cfg := load(t, "\ufeffserver:\r\n  listen: \":8081\"\r\n  drain_delay: 3s\r\n")
+	if cfg.Server.Listen != ":8081" || cfg.Origin("server.drain_delay") != "built-in configuration:3:16" {
+		t.Errorf("%q, %s", cfg.Server.Listen, cfg.Origin("server.drain_delay"))
+	}
+}
+
 func TestRoutesShareNothing(t *testing.T) {
 	cfg := load(t, "defaults: {tenant_header: T, require_tenant: false}\nroutes: [{name: a, path: /a}, {name: b, path: /b}]\n")
 	cfg.Routes[0].ReplayScopeHeaders[0] = "changed"
@@ -133,7 +141,7 @@ func TestUpstreamIsNotTheProxyItself(t *testing.T) {
 		{":443", "https://localhost", true},
 		{":8080", "http://127.0.0.1:8081", false},
 		{":8080", "http://app:8080", false},
-		{"127.0.0.1:8080", "http://10.0.0.1:8080", false},
+		{"127.0.0.1:8080", "http://127.0.0.2:8080", false},
 		{"127.0.0.1:0", "http://127.0.0.1:1", false},
 		{":8080", "unix:///run/8080.sock", false},
 	} {
