@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A redisServer is a redis-server process that keeps nothing on disk and evicts nothing.
+type redisServer struct {
+	port int
+	dir  string
+	cmd  *exec.Cmd
+}
+
+func startRedis(port int) (*redisServer, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "idemproxy-e2e-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &redisServer{port: port, dir: dir}
+	s.cmd = exec.Command(path, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir,
+		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction")
+	s.cmd.SysProcAttr = child()
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: local(port)})
+	defer client.Close()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if err = client.Ping(context.Background()).Err(); err == nil {
+			return s, nil
+		}
+		if time.Now().After(end) {
+			s.kill()
+			return nil, fmt.Errorf("start redis-server: %w", err)
+		}
+	}
+}
+
+func (s *redisServer) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	os.RemoveAll(s.dir)
+}
+
+func (s *redisServer) url() string { return "redis://" + local(s.port) + "/0" }
+
+// client talks to the server about it.
+func (s *redisServer) client(t *testing.T) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: local(s.port)})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// needRedis skips a test on a machine without redis-server. In CI TestMain has failed
+// already.
+func needRedis(t *testing.T) *redisServer {
+	t.Helper()
+	if suite.redis == nil {
+		t.Skip("no redis-server on PATH")
+	}
+	return suite.redis
+}
+
+// ownRedis starts a server for this test, to be maltreated.
+func ownRedis(t *testing.T, port int) *redisServer {
+	t.Helper()
+	needRedis(t)
+	s, err := startRedis(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.kill)
+	return s
+}
+
+// A storage is a store that a proxy can be given.
+type storage struct {
+	prefix string // of its keys
+	yaml   string // the store section
+	shared bool   // by several processes, and outlives them
+}
+
+func memory() storage { return storage{yaml: "type: memory"} }
+
+// redisAt is a store on the Redis at this URL, with a prefix of its own.
+func redisAt(url string) storage {
+	prefix := unique("e2e") + ":"
+	return storage{prefix, fmt.Sprintf("type: redis, key_prefix: %q, timeout: 5s, redis: {url: %q}", prefix, url), true}
+}
+
+func sharedRedis(t *testing.T) storage {
+	t.Helper()
+	return redisAt(needRedis(t).url())
+}
+
+// eachStore runs a test on every store, in parallel.
+func eachStore(t *testing.T, test func(t *testing.T, s storage)) {
+	t.Parallel()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		test(t, memory())
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, sharedRedis(t))
+	})
+}
+
+// onlyKey is the only key with this prefix, besides what readiness probes write.
+func onlyKey(t *testing.T, s *redisServer, prefix string) string {
+	t.Helper()
+	keys, err := s.client(t).Keys(context.Background(), prefix+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys = slices.DeleteFunc(keys, func(k string) bool { return k == prefix+"ping" })
+	if len(keys) != 1 {
+		t.Fatalf("Redis has the keys %q, want one", keys)
+	}
+	return keys[0]
+}
+
+// damage spoils a record in one way. Of its layout it knows that there are some bytes of
+// a header, and the record behind them.
+func damage(ctx context.Context, c *redis.Client, key, how string) error {
+	record, err := c.Get(ctx, key).Bytes()
+	if err != nil {
+		return err
+	}
+	switch how {
+	case "half a record":
+		record = record[:len(record)/2]
+	case "changed byte":
+		record[len(record)/2] ^= 0x20
+	case "bytes after the end":
+		record = append(record, "more"...)
+	case "a later version":
+		record[2]++
+	}
+	return c.Set(ctx, key, record, redis.KeepTTL).Err()
+}

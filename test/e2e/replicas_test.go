@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+)
+
+// These tests have several processes on one Redis.
+
+func TestFiftyCallersAtTwoReplicas(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	up := newUpstream(t, held(g, created))
+	s := setup{store: sharedRedis(t), upstream: up.url, routes: payments}
+	replicas := []*proxy{start(t, s), start(t, s)}
+	req := request{key: newKey(), body: `{"amount":100}`}
+
+	const callers = 50
+	answers := make(chan result, callers)
+	for i := range callers {
+		d := replicas[i%2].begin(req)
+		go func() { answers <- <-d }()
+	}
+	var first *response
+	refused := 0
+	for range callers {
+		got := receive(t, "answer", answers)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		if got.res.status == 201 {
+			if first != nil {
+				t.Fatal("a second 201")
+			}
+			first = got.res.fresh(t, 201)
+			continue
+		}
+		got.res.refused(t, 409, "in_progress")
+		if refused++; refused == callers-1 {
+			g.open() // all others were refused while the one ran
+		}
+	}
+	if first == nil || refused != callers-1 {
+		t.Fatalf("%d were refused, want %d; the one that ran: %v", refused, callers-1, first)
+	}
+	up.saw(t, 1)
+
+	var again []pending
+	for i := range callers {
+		again = append(again, replicas[i%2].begin(req))
+	}
+	for _, d := range again {
+		d.wait(t).replays(t, first)
+	}
+	up.saw(t, 1)
+}
+
+func TestReplayAfterARestart(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, created)
+	s := setup{store: sharedRedis(t), upstream: up.url, routes: payments}
+	a, b := start(t, s), start(t, s)
+	req := request{key: newKey(), body: "x"}
+	first := a.send(t, req).fresh(t, 201)
+	a.restart()
+	a.send(t, req).replays(t, first)
+	b.kill()
+	c := start(t, s)
+	c.send(t, req).replays(t, first)
+	up.saw(t, 1)
+}
+
+// A replica that dies leaves an outcome that nobody knows.
+func TestTheDeathOfAnOwner(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	up := newUpstream(t, held(g, created))
+	s := setup{store: sharedRedis(t), upstream: up.url, routes: `
+  - {name: hold, path: /hold, lease: 1s, ttl: 6s}
+  - {name: release, path: /release, lease: 1s, on_unknown_outcome: release}`}
+	owner, other := start(t, s), start(t, s)
+	hold := request{target: "/hold", key: newKey(), body: "x"}
+	release := request{target: "/release", key: newKey(), body: "x"}
+	owner.begin(hold)
+	owner.begin(release)
+	g.arrived(t)
+	g.arrived(t)
+	other.send(t, hold).refused(t, 409, "in_progress")
+	other.send(t, release).refused(t, 409, "in_progress")
+	owner.kill()
+	g.open()
+
+	eventually(t, "held as unknown", func() bool {
+		res := other.send(t, hold)
+		if res.status == 409 && problemOf(res).Code == "in_progress" {
+			return false
+		}
+		res.refused(t, 409, "outcome_unknown")
+		return true
+	})
+	up.saw(t, 2)
+
+	var first *response
+	eventually(t, "taken over", func() bool {
+		first = other.send(t, release)
+		return first.status != 409
+	})
+	first.fresh(t, 201)
+	other.send(t, release).replays(t, first)
+	up.saw(t, 3)
+
+	eventually(t, "free after its TTL", func() bool { return other.send(t, hold).status == 201 })
+	up.saw(t, 4)
+}
+
+// An owner that wakes up late must not overwrite what came after it.
+func TestALateOwnerChangesNothing(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	up := newUpstream(t, held(g, created))
+	s := setup{store: sharedRedis(t), upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 1s, on_unknown_outcome: release}`}
+	owner, other := start(t, s), start(t, s)
+	req := request{key: newKey(), body: "x"}
+
+	late := owner.begin(req)
+	g.arrived(t)
+	resume := owner.pause()
+	up.answers(created)
+	var second *response
+	eventually(t, "taken over", func() bool {
+		second = other.send(t, req)
+		return second.status != 409
+	})
+	second.fresh(t, 201)
+	g.open()
+	resume()
+	late.wait(t) // the contract doesn't say with what
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		other.send(t, req).replays(t, second)
+		owner.send(t, req).replays(t, second)
+	}
+	up.saw(t, 2)
+}
+
+// With hold, what a paused owner did is still recorded by it if nobody else could act.
+func TestAPausedOwnerRecordsWhenItWakes(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	up := newUpstream(t, held(g, created))
+	s := setup{store: sharedRedis(t), upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 1s}`}
+	owner, other := start(t, s), start(t, s)
+	req := request{key: newKey(), body: "x"}
+	late := owner.begin(req)
+	g.arrived(t)
+	resume := owner.pause()
+	eventually(t, "held as unknown", func() bool {
+		return problemOf(other.send(t, req)).Code == "outcome_unknown"
+	})
+	g.open()
+	resume()
+	first := late.wait(t).fresh(t, 201)
+	// Recorded or unknown, never executed again.
+	if again := other.send(t, req); again.status == 201 {
+		again.replays(t, first)
+	} else {
+		again.refused(t, 409, "outcome_unknown")
+	}
+	up.saw(t, 1)
+}
