@@ -105,6 +105,7 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 		Server:    cfg.Server,
 		Admin:     cfg.Admin,
 		Upstream:  cfg.Upstream,
+		Limits:    cfg.Limits,
 		Routes:    cfg.Routes,
 		Store:     sv.store,
 		Metrics:   m,

@@ -18,6 +18,7 @@ type Config struct {
 	Server   proxy.ServerConfig   `yaml:"server"`
 	Admin    proxy.AdminConfig    `yaml:"admin"`
 	Upstream proxy.UpstreamConfig `yaml:"upstream"`
+	Limits   proxy.LimitsConfig   `yaml:"limits"`
 	Store    store.Config         `yaml:"store"`
 	Log      LogConfig            `yaml:"log"`
 	// Defaults is what every route starts from; name, methods, host and path are no part
@@ -65,6 +66,7 @@ func Default() Config {
 		Server:   proxy.DefaultServerConfig(),
 		Admin:    proxy.DefaultAdminConfig(),
 		Upstream: proxy.DefaultUpstreamConfig(),
+		Limits:   proxy.DefaultLimitsConfig(),
 		Store:    store.DefaultConfig(),
 		Log:      LogConfig{Level: LevelInfo, Format: FormatJSON, Access: true},
 		Defaults: dedup.DefaultRule(),
@@ -99,6 +101,7 @@ func (c *Config) Validate() []dedup.Fault {
 	faults := below("server", c.Server.Validate())
 	faults = append(faults, below("admin", c.Admin.Validate())...)
 	faults = append(faults, below("upstream", c.Upstream.Validate())...)
+	faults = append(faults, below("limits", c.Limits.Validate())...)
 	faults = append(faults, below("store", c.Store.Validate())...)
 	faults = append(faults, below("log", c.Log.Validate())...)
 	faults = append(faults, below("defaults", c.validateDefaults())...)

@@ -23,6 +23,7 @@ const (
 	ReasonKeyReuse            Reason = "key_reuse"
 	ReasonReplayScope         Reason = "replay_scope"
 	ReasonResponseNotStored   Reason = "response_not_stored"
+	ReasonOverloaded          Reason = "overloaded"
 	ReasonRecordUnreadable    Reason = "record_unreadable"
 	ReasonStoreUnavailable    Reason = "store_unavailable"
 	ReasonUpstreamUnreachable Reason = "upstream_unreachable"
@@ -34,7 +35,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonMissingKey, ReasonInvalidKey, ReasonBadRequest, ReasonMissingIdentity, ReasonInvalidIdentity,
-		ReasonRequestTooLarge, ReasonRequestTimeout, ReasonInProgress, ReasonOutcomeUnknown, ReasonKeyReuse,
+		ReasonRequestTooLarge, ReasonRequestTimeout, ReasonOverloaded, ReasonInProgress, ReasonOutcomeUnknown, ReasonKeyReuse,
 		ReasonReplayScope, ReasonResponseNotStored, ReasonRecordUnreadable, ReasonStoreUnavailable,
 		ReasonUpstreamUnreachable, ReasonUpstreamTimeout, ReasonUpstreamFailed,
 	}

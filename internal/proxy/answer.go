@@ -35,6 +35,7 @@ func newReplies() map[dedup.Reason]reply {
 		dedup.ReasonReplayScope:         {409, "Idempotency-Key belongs to other credentials", "idempotency-key used with other credentials", "false"},
 		dedup.ReasonResponseNotStored:   {409, "The answer for this Idempotency-Key was not kept", "idempotency-key executed; its answer was not kept", "false"},
 		dedup.ReasonRecordUnreadable:    {503, "The record for this Idempotency-Key can't be read", "idempotency record unreadable; retry later", "true"},
+		dedup.ReasonOverloaded:          {503, "The proxy is overloaded", "proxy overloaded; retry shortly", "true"},
 		dedup.ReasonStoreUnavailable:    {503, "Idempotency store is unavailable", "idempotency store unavailable; retry shortly", "true"},
 		dedup.ReasonUpstreamUnreachable: {502, "Upstream can't be reached", "upstream unreachable", ""},
 		dedup.ReasonUpstreamTimeout:     {504, "Upstream did not answer in time", "upstream timed out", ""},

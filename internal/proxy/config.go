@@ -1,10 +1,6 @@
 package proxy
 
 import (
-	"fmt"
-	"net"
-	"net/url"
-	"strings"
 	"time"
 
 	"idemproxy/internal/dedup"
@@ -14,16 +10,34 @@ import (
 type ServerConfig struct {
 	// Listen is the address, as host:port.
 	Listen string `yaml:"listen"`
+	// TLS makes it HTTPS; without, it speaks plain HTTP/1.1 and h2c.
+	TLS ServerTLS `yaml:"tls"`
 	// ReadHeaderTimeout bounds the time to receive a request's head.
 	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout"`
 	// BodyTimeout bounds the time to receive the whole body of a guarded request.
 	BodyTimeout time.Duration `yaml:"body_timeout"`
+	// SendTimeout closes a connection whose caller takes nothing of an answer for so long.
+	SendTimeout time.Duration `yaml:"send_timeout"`
 	// IdleTimeout closes a connection that waits for its next request.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
+	// MaxConnections bounds the connections served at once; more wait. 0 means no bound.
+	MaxConnections int `yaml:"max_connections"`
 	// DrainDelay is how long the proxy goes on serving, not ready, after SIGTERM.
 	DrainDelay time.Duration `yaml:"drain_delay"`
 	// ShutdownGrace bounds the time for running requests to end and be recorded.
 	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
+	// TrustedProxies are those whose X-Forwarded-* and Forwarded headers are kept: CIDRs,
+	// addresses, "loopback" and "private".
+	TrustedProxies []string `yaml:"trusted_proxies"`
+}
+
+// ServerTLS are the certificates of the listener, in PEM. Renewed files are taken up
+// without a restart.
+type ServerTLS struct {
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// ClientCAFile has the authorities of client certificates, which are then required.
+	ClientCAFile string `yaml:"client_ca_file"`
 }
 
 // AdminConfig is the listener for probes and metrics. Nothing on it changes anything.
@@ -47,6 +61,30 @@ type UpstreamConfig struct {
 	MaxIdleConns int `yaml:"max_idle_conns"`
 	// PreserveHost forwards the caller's Host, otherwise the upstream's own is sent.
 	PreserveHost bool `yaml:"preserve_host"`
+	// TLS is how an https upstream is verified, and what the proxy shows it.
+	TLS UpstreamTLS `yaml:"tls"`
+}
+
+// UpstreamTLS has the files of an https upstream, in PEM.
+type UpstreamTLS struct {
+	// CAFile has the authorities that the upstream's certificate is verified against,
+	// instead of the machine's.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile are the certificate that the proxy shows. Renewed files are
+	// taken up without a restart.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// InsecureSkipVerify takes any certificate: for tests only.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
+}
+
+// LimitsConfig bounds what guarded requests may take of this process. Past either bound a
+// request is answered 503 overloaded, and nothing is claimed.
+type LimitsConfig struct {
+	// MaxConcurrent bounds the guarded requests at once. 0 means no bound.
+	MaxConcurrent int `yaml:"max_concurrent"`
+	// MaxBufferedBytes bounds the bodies of guarded requests and answers in memory.
+	MaxBufferedBytes dedup.Size `yaml:"max_buffered_bytes"`
 }
 
 // DefaultServerConfig has the defaults of the server section.
@@ -55,8 +93,10 @@ func DefaultServerConfig() ServerConfig {
 		Listen:            ":8080",
 		ReadHeaderTimeout: 10 * time.Second,
 		BodyTimeout:       30 * time.Second,
+		SendTimeout:       60 * time.Second,
 		IdleTimeout:       120 * time.Second,
 		ShutdownGrace:     30 * time.Second,
+		TrustedProxies:    []string{trustLoopback, trustPrivate},
 	}
 }
 
@@ -76,73 +116,7 @@ func DefaultUpstreamConfig() UpstreamConfig {
 	}
 }
 
-// Validate returns what is wrong with the server section.
-func (c ServerConfig) Validate() []dedup.Fault {
-	faults := address("listen", c.Listen)
-	faults = append(faults, positive("read_header_timeout", c.ReadHeaderTimeout)...)
-	faults = append(faults, positive("body_timeout", c.BodyTimeout)...)
-	faults = append(faults, positive("idle_timeout", c.IdleTimeout)...)
-	faults = append(faults, positive("shutdown_grace", c.ShutdownGrace)...)
-	if c.DrainDelay < 0 {
-		faults = append(faults, dedup.Fault{Path: "drain_delay", Message: "must not be negative"})
-	}
-	return faults
-}
-
-// Validate returns what is wrong with the admin section.
-func (c AdminConfig) Validate() []dedup.Fault {
-	if c.Listen == "" {
-		return nil
-	}
-	return address("listen", c.Listen)
-}
-
-// Validate returns what is wrong with the upstream section.
-func (c UpstreamConfig) Validate() []dedup.Fault {
-	var faults []dedup.Fault
-	if _, err := c.target(); err != nil {
-		faults = append(faults, dedup.Fault{Path: "url", Message: err.Error()})
-	}
-	faults = append(faults, positive("connect_timeout", c.ConnectTimeout)...)
-	faults = append(faults, positive("response_timeout", c.ResponseTimeout)...)
-	if c.MaxIdleConns < 1 {
-		faults = append(faults, dedup.Fault{Path: "max_idle_conns", Message: "must be at least 1"})
-	}
-	return faults
-}
-
-// target parses the upstream's URL. Its errors never repeat it: it may hold a password.
-func (c UpstreamConfig) target() (*url.URL, error) {
-	u, err := url.Parse(c.URL)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("not a URL: use http://host:port, https://host:port, h2c://host:port or unix:///path/to.sock")
-	case u.User != nil:
-		return nil, fmt.Errorf("must hold no user or password")
-	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("must have neither query nor fragment")
-	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
-		return u, nil
-	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
-		return nil, fmt.Errorf("must begin with http://, https://, h2c:// or unix:///")
-	case u.Hostname() == "":
-		return nil, fmt.Errorf("has no host: use %s://host:port", u.Scheme)
-	case u.Path != "" && u.Path != "/":
-		return nil, fmt.Errorf("must end after the host: requests are forwarded with their own path")
-	}
-	return u, nil
-}
-
-func address(path, addr string) []dedup.Fault {
-	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-		return []dedup.Fault{{Path: path, Message: `must be an address, such as ":8080" or "127.0.0.1:8080"`}}
-	}
-	return nil
-}
-
-func positive(path string, d time.Duration) []dedup.Fault {
-	if d <= 0 {
-		return []dedup.Fault{{Path: path, Message: "must be more than 0, such as 30s"}}
-	}
-	return nil
+// DefaultLimitsConfig has the defaults of the limits section.
+func DefaultLimitsConfig() LimitsConfig {
+	return LimitsConfig{MaxBufferedBytes: 256 * dedup.MiB}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -29,19 +30,20 @@ type execution struct {
 	claim   *dedup.Claim
 	o       *observation
 	ctx     context.Context
+	cancel  context.CancelCauseFunc
 	timeout *time.Timer
+	held    *hold
 	settled bool
+	drains  bool // the answer is read to its end after the caller is gone
 }
 
 // execute sends a claimed request to the upstream, on its own deadline and whatever
 // becomes of the caller, records the answer, and only then delivers it.
-func (p *Proxy) execute(w http.ResponseWriter, r *http.Request, o *observation, claim *dedup.Claim, body []byte) {
+func (p *Proxy) execute(w http.ResponseWriter, r *http.Request, o *observation, claim *dedup.Claim, body []byte, held *hold) {
 	// A context without Done would make ReverseProxy watch the caller by itself.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer cancel(nil)
-	ex := &execution{proxy: p, claim: claim, o: o, ctx: ctx}
+	ex := &execution{proxy: p, claim: claim, o: o, ctx: ctx, cancel: cancel, held: held}
 	ex.timeout = time.AfterFunc(p.options.Upstream.ResponseTimeout, func() { cancel(errResponseTimeout) })
-	defer ex.timeout.Stop()
 	defer ex.close()
 
 	rp := p.reverseProxy()
@@ -82,35 +84,97 @@ func (ex *execution) capture(res *http.Response) error {
 		ex.settle(ex.claim.Release)
 		return nil
 	}
+	ex.held.free() // the request's body is the upstream's now
+	if endless(res) {
+		ex.o.executed()
+		ex.pass(res, nil)
+		return nil
+	}
 	limit := int64(rule.MaxResponseBody)
-	body, err := readAll(io.LimitReader(res.Body, limit+1), res.ContentLength)
-	if err != nil {
+	room := ex.held.answerRoom(ex.ctx, res.ContentLength, limit+1)
+	body, err := readSteps(io.LimitReader(res.Body, limit+1), res.ContentLength, room)
+	if err != nil && !errors.Is(err, errNoRoom) {
 		ex.o.cause = metrics.CauseBody
 		return fmt.Errorf("read answer: %w", err)
 	}
 	ex.o.executed()
-	record := &dedup.Record{Completed: time.Now(), Status: res.StatusCode}
-	if int64(len(body)) > limit {
-		record.NotStored = true
-		ex.timeout.Stop() // the outcome is known; the rest takes as long as it takes
-		res.Body = rest{io.MultiReader(bytes.NewReader(body), res.Body), res.Body}
-	} else {
-		res.Body.Close()
-		res.Body = io.NopCloser(bytes.NewReader(body))
-		frame(res, len(body))
-		record.Header = recorded(rule, res.Header)
-		record.Trailer = dedup.Fields(res.Trailer)
-		record.Body = body
+	if err != nil || int64(len(body)) > limit {
+		ex.pass(res, body)
+		return nil
 	}
-	ex.settle(func(ctx context.Context) error { return ex.claim.Complete(ctx, record) })
-	ex.o.size = len(body)
+	ex.keep(res, body)
 	return nil
 }
 
-// rest is a body of which a part was read already.
-type rest struct {
+// keep records a whole answer, and then lets it be delivered.
+func (ex *execution) keep(res *http.Response, body []byte) {
+	res.Body.Close()
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	frame(res, len(body))
+	ex.complete(&dedup.Record{
+		Completed: time.Now(),
+		Status:    res.StatusCode,
+		Header:    recorded(ex.o.route.rule, res.Header),
+		Trailer:   dedup.Fields(res.Trailer),
+		Body:      body,
+	})
+	ex.o.size = len(body)
+}
+
+// pass records that the operation was executed, and then lets the answer stream to the
+// caller while it arrives. Of it, begun was read already.
+func (ex *execution) pass(res *http.Response, begun []byte) {
+	ex.timeout.Stop() // the outcome is known; the rest takes as long as it takes
+	ex.complete(&dedup.Record{NotStored: true, Completed: time.Now(), Status: res.StatusCode})
+	res.Body = &passing{Reader: io.MultiReader(bytes.NewReader(begun), res.Body), body: res.Body, ex: ex, endless: endless(res)}
+}
+
+func (ex *execution) complete(record *dedup.Record) {
+	ex.settle(func(ctx context.Context) error { return ex.claim.Complete(ctx, record) })
+}
+
+// endless reports whether an answer is a stream that is worth nothing when it comes all at
+// its end.
+func endless(res *http.Response) bool {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	return kind == "text/event-stream" || kind == "application/x-ndjson"
+}
+
+// passing is the body of an answer that streams to the caller.
+type passing struct {
 	io.Reader
-	io.Closer
+	body    io.ReadCloser
+	ex      *execution
+	endless bool
+	ended   bool
+}
+
+// Read implements io.Reader.
+func (b *passing) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.ended = b.ended || err != nil
+	return n, err
+}
+
+// Close is called at the end, and when the caller is gone before it. An upstream that is
+// still sending is then heard to the end, so that it isn't cut off in the middle of what
+// it does; but not a stream without an end.
+func (b *passing) Close() error {
+	if b.ended || b.endless {
+		return b.body.Close()
+	}
+	b.ended, b.ex.drains = true, true
+	p, cancel := b.ex.proxy, b.ex.cancel
+	p.later.run(func(ctx context.Context) {
+		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+		defer stop()
+		timeout := time.AfterFunc(p.options.Upstream.ResponseTimeout, func() { cancel(errResponseTimeout) })
+		defer timeout.Stop()
+		_, _ = io.Copy(io.Discard, b.body)
+		b.body.Close()
+		cancel(nil)
+	})
+	return nil
 }
 
 // cleanAnswer takes from an answer what only the proxy may say, and gives it the Date
@@ -176,8 +240,13 @@ func (ex *execution) unknown(cause string) {
 	ex.settle(ex.claim.Unknown)
 }
 
-// close settles what nothing else has settled, as when a panic passes by.
+// close ends the execution, and settles what nothing else has settled, as when a panic
+// passes by.
 func (ex *execution) close() {
+	ex.timeout.Stop()
+	if !ex.drains {
+		ex.cancel(nil)
+	}
 	if !ex.settled {
 		ex.unknown(metrics.CauseConnection)
 	}

@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"strings"
 	"sync"
 )
@@ -20,7 +18,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	} else {
 		out.Host = base.Host
 	}
-	setForwarded(pr)
+	p.trusted.setForwarded(pr)
 }
 
 // keepTarget forwards the request-target byte for byte. ReverseProxy has dropped from the
@@ -31,37 +29,6 @@ func keepTarget(pr *httputil.ProxyRequest) {
 	if t := target(pr.In); t != u.RequestURI() && !strings.HasPrefix(t, "//") {
 		u.Opaque, u.RawQuery, u.ForceQuery = t, "", false
 	}
-}
-
-// setForwarded extends X-Forwarded-For, -Host and -Proto, and passes Forwarded on. What
-// came in them is kept if a trusted proxy sent it, and dropped otherwise.
-func setForwarded(pr *httputil.ProxyRequest) {
-	if trusted(pr.In.RemoteAddr) {
-		for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
-			if values := pr.In.Header[name]; len(values) > 0 {
-				pr.Out.Header[name] = values
-			}
-		}
-	}
-	pr.SetXForwarded()
-	if trusted(pr.In.RemoteAddr) {
-		for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
-			if values := pr.In.Header[name]; len(values) > 0 {
-				pr.Out.Header[name] = values
-			}
-		}
-	}
-}
-
-// trusted reports whether a peer is one whose forwarding headers are kept: on this machine
-// or in a private network, as an ingress is.
-func trusted(remote string) bool {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return false
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && (addr.IsLoopback() || addr.IsPrivate())
 }
 
 // restoreHeaders gives the upstream the headers that the rule relies on, also when the

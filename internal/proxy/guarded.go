@@ -41,7 +41,13 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	if rejection != nil {
 		return rejection
 	}
-	body, rejection := p.receive(w, r, rule.MaxRequestBody)
+	if !p.budget.enter() {
+		return overloaded()
+	}
+	defer p.budget.leave()
+	held := hold{budget: p.budget}
+	defer held.free()
+	body, rejection := p.receive(w, r, rule.MaxRequestBody, &held)
 	if rejection != nil {
 		return rejection
 	}
@@ -60,7 +66,7 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	}
 	switch {
 	case decision.Claim != nil:
-		p.execute(w, r, o, decision.Claim, body)
+		p.execute(w, r, o, decision.Claim, body, &held)
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
 		replay(w, rule, decision.Replay)

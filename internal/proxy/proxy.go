@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ type Options struct {
 	Server    ServerConfig
 	Admin     AdminConfig
 	Upstream  UpstreamConfig
+	Limits    LimitsConfig
 	Routes    []dedup.Rule
 	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
 	Metrics   *metrics.Metrics
@@ -39,6 +41,9 @@ type Proxy struct {
 	passed   *metrics.Route // what no rule matches
 	replies  map[dedup.Reason]reply
 	copies   *buffers
+	budget   *budget
+	trusted  trustedProxies
+	tls      *tls.Config // of the listener; nil for plain HTTP
 	log      *zap.Logger
 
 	listener, adminListener net.Listener
@@ -48,10 +53,18 @@ type Proxy struct {
 	later    background     // what goes on after a request was answered
 }
 
-// New makes a Proxy. It fails on rules or an upstream that Validate or CheckRoutes would
-// refuse; it neither listens nor connects.
+// New makes a Proxy. It fails on what Validate or CheckRoutes would refuse, and on
+// certificates that can't be read; it neither listens nor connects.
 func New(o Options) (*Proxy, error) {
 	up, err := newUpstream(o.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := newTrustedProxies(o.Server.TrustedProxies)
+	if err != nil {
+		return nil, err
+	}
+	listenTLS, err := serverTLS(o.Server.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +80,9 @@ func New(o Options) (*Proxy, error) {
 		passed:   o.Metrics.Route(""),
 		replies:  newReplies(),
 		copies:   newBuffers(),
+		budget:   newBudget(o.Limits, o.Metrics),
+		trusted:  trusted,
+		tls:      listenTLS,
 		log:      o.Log,
 		later:    newBackground(),
 	}

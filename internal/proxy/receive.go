@@ -16,7 +16,7 @@ import (
 //
 // http.MaxBytesReader needs the server's own ResponseWriter: only then does it close the
 // connection instead of draining what a caller has too much.
-func (p *Proxy) receive(w http.ResponseWriter, r *http.Request, limit dedup.Size) ([]byte, *dedup.Rejection) {
+func (p *Proxy) receive(w http.ResponseWriter, r *http.Request, limit dedup.Size, h *hold) ([]byte, *dedup.Rejection) {
 	if r.ContentLength > int64(limit) {
 		return nil, tooLarge(limit)
 	}
@@ -26,7 +26,12 @@ func (p *Proxy) receive(w http.ResponseWriter, r *http.Request, limit dedup.Size
 	control := http.NewResponseController(w)
 	// Both fail only for a ResponseWriter that is not net/http's.
 	_ = control.SetReadDeadline(time.Now().Add(p.options.Server.BodyTimeout))
-	body, err := readAll(http.MaxBytesReader(w, r.Body, int64(limit)), r.ContentLength)
+	body, err := readSteps(http.MaxBytesReader(w, r.Body, int64(limit)), r.ContentLength, func(n int64) error {
+		if !h.try(n) {
+			return errOverloaded
+		}
+		return nil
+	})
 	if err == nil {
 		_ = control.SetReadDeadline(time.Time{})
 		return body, nil
@@ -36,6 +41,9 @@ func (p *Proxy) receive(w http.ResponseWriter, r *http.Request, limit dedup.Size
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge(limit)
 	}
+	if errors.Is(err, errOverloaded) {
+		return nil, overloaded()
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, &dedup.Rejection{Reason: dedup.ReasonRequestTimeout, Err: err, Detail: fmt.Sprintf("The body of the request did not arrive within %v; nothing was sent on.", p.options.Server.BodyTimeout)}
 	}
@@ -44,17 +52,6 @@ func (p *Proxy) receive(w http.ResponseWriter, r *http.Request, limit dedup.Size
 
 func tooLarge(limit dedup.Size) *dedup.Rejection {
 	return &dedup.Rejection{Reason: dedup.ReasonRequestTooLarge, Detail: fmt.Sprintf("The body of the request is larger than %v bytes; nothing was sent on.", int64(limit))}
-}
-
-// readAll reads to the end. A length that is known (0 or more) is allocated at once, up
-// to a bound that a caller can't abuse by announcing much and sending little.
-func readAll(r io.Reader, length int64) ([]byte, error) {
-	var b bytes.Buffer
-	if length > 0 {
-		b.Grow(int(min(length, 64<<10)) + bytes.MinRead)
-	}
-	_, err := b.ReadFrom(r)
-	return b.Bytes(), err
 }
 
 // buffered returns the request with its body in memory, with nothing of the way in which

@@ -54,7 +54,7 @@ func (p *Proxy) Serve(ctx context.Context) error {
 			failed <- fmt.Errorf("serve on %v: %w", l.Addr(), err)
 		}
 	}
-	go serve(main, p.listener)
+	go serve(main, wrapListener(p.listener, p.options.Server, p.tls))
 	if p.adminListener != nil {
 		go serve(admin, p.adminListener)
 	}
@@ -72,7 +72,8 @@ func (p *Proxy) Serve(ctx context.Context) error {
 func (p *Proxy) servers() (main, admin *http.Server) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(p.tls != nil)
+	protocols.SetUnencryptedHTTP2(p.tls == nil)
 	errorLog, _ := zap.NewStdLogAt(p.log, zap.DebugLevel) // fails for no level that exists
 	main = &http.Server{
 		Handler:           p,

@@ -49,10 +49,13 @@ type upstream struct {
 	idle []interface{ CloseIdleConnections() }
 }
 
-// newUpstream makes the upstream of cfg. It does not connect. https is verified against
-// the machine's certificate authorities.
+// newUpstream makes the upstream of cfg. It does not connect.
 func newUpstream(cfg UpstreamConfig) (*upstream, error) {
-	return newUpstreamTLS(cfg, &tls.Config{})
+	config, err := clientTLS(cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	return newUpstreamTLS(cfg, config)
 }
 
 // newUpstreamTLS is newUpstream with the certificates that https uses. It copies config.
