@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ func upstreamMain() {
 // requestMain: request METHOD URL [KEY [BODY]] prints status, whether it was a replay,
 // and the body. It waits until somebody listens.
 func requestMain() {
-	args := append(os.Args[1:], "", "")
+	args := slices.Concat(os.Args[1:], []string{"", ""})
 	var err error
 	for range 400 {
 		var answer *http.Response
