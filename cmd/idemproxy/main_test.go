@@ -34,6 +34,7 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"PROXY", "ADMIN", "UPSTREAM", "NOBODY"} {
 				env.Setenv(name, freePort(t))
 			}
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector's second at every exit
 			return nil
 		},
 	})
