@@ -97,6 +97,8 @@ func TestForeignHostsAreFound(t *testing.T) {
 		{"http://" + "mirror.corp/debian", true},
 		{"http://127.0.0.1:8080/ and http://example.com/internal", false},
 		{"trusted: [10.0.0.0/8]", false},
+		{"http://" + "172.20.0.7/", true},
+		{"http://10.0.0.1:3000", false},
 		{"http://payments.default.svc.cluster.local", false},
 		{"http://host.docker.internal:3000", false},
 	} {
@@ -126,7 +128,8 @@ func foreignHosts() []*regexp.Regexp {
 	}
 	return []*regexp.Regexp{
 		regexp.MustCompile(`(?i)\b(` + strings.Join(hosts, "|") + `)\b`),
-		regexp.MustCompile(`https?://(10|192\.168|172\.(1[6-9]|2\d|3[01]))\.\d+\.\d+`),
+		// 10.0.0.x is everybody's example.
+		regexp.MustCompile(`https?://(10\.([1-9]\d*\.\d+|0\.[1-9]\d*)|192\.168\.\d+|172\.(1[6-9]|2\d|3[01])\.\d+)\.\d+`),
 		regexp.MustCompile(`https?://[\w.-]+\.(corp|lan|intranet)\b`),
 	}
 }
