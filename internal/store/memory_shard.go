@@ -123,6 +123,11 @@ func (s *memoryShard) renew(id dedup.ID, token dedup.Token, lease time.Duration)
 		return dedup.Fenced
 	}
 	e.leaseEnd = after(now, lease)
+	if e.expiry < e.leaseEnd {
+		e.expiry = e.leaseEnd
+		heap.Fix(&s.order, e.heapIndex)
+		s.noteEarliest()
+	}
 	return dedup.Applied
 }
 

@@ -47,8 +47,20 @@ func ttlCases() []testCase {
 		}},
 		{"renewals don't stretch a claim", func(s *subject) {
 			s.expiresDespite(func(req dedup.ClaimRequest) {
-				s.renew(req, long, dedup.Applied)
+				s.renew(req, short, dedup.Applied)
 			})
+		}},
+		{"a claim doesn't expire before its renewed lease", func(s *subject) {
+			req := request()
+			req.TTL = life
+			s.claim(req, dedup.StateAcquired)
+			s.renew(req, long, dedup.Applied)
+			s.Advance(life + past)
+			s.claim(rival(req), dedup.StateInProgress)
+			s.renew(req, short, dedup.Applied)
+			s.claim(req, dedup.StateAcquired)
+			s.complete(req, "late", dedup.Applied)
+			s.recorded(req, "late")
 		}},
 		{"repeated claims don't stretch a claim", func(s *subject) {
 			s.expiresDespite(func(req dedup.ClaimRequest) {
