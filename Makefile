@@ -31,7 +31,7 @@ fmt: ## format the Go code
 	$(TOOL) gofumpt -w .
 
 fmt-check: ## fail, with the difference, if the Go code is not formatted
-	@diff=$$($(TOOL) gofumpt -d .) && if [ -n "$$diff" ]; then echo "$$diff"; echo 'Not formatted: run make fmt.'; exit 1; fi
+	@diff=$$($(TOOL) gofumpt -d .) && [ -z "$$diff" ] || { echo "$$diff"; echo 'Not formatted: run make fmt.'; exit 1; }
 
 vet: ## run go vet
 	go vet ./...

@@ -25,6 +25,7 @@ type bench struct {
 
 // run compares the variants.
 func (b *bench) run(ctx context.Context, chosen []variant) error {
+	warning := busy()
 	if err := b.start(ctx, chosen); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (b *bench) run(ctx context.Context, chosen []variant) error {
 	if err := b.rounds(ctx); err != nil {
 		return err
 	}
-	return report(b.out, b.options, b.rows)
+	return report(b.out, b.options, warning, b.rows)
 }
 
 // start runs the upstream, Redis and a proxy for each variant.

@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// rampTime is how long each variant runs before it is measured, in each round: its
+// connections to the upstream may have been idle for too long since the last.
+const rampTime = 300 * time.Millisecond
+
 // A load is the callers of one variant.
 type load struct {
 	variant  variant
@@ -56,6 +60,10 @@ func (l *load) round(ctx context.Context, d time.Duration) (figures, error) {
 	if err != nil {
 		return figures{}, err
 	}
+	ramp, err := l.measure(ctx, rampTime, bodies)
+	if err != nil {
+		return figures{}, err
+	}
 	f, err := l.measure(ctx, d, bodies)
 	if err != nil {
 		return figures{}, err
@@ -69,7 +77,7 @@ func (l *load) round(ctx context.Context, d time.Duration) (figures, error) {
 	if err != nil {
 		return figures{}, err
 	}
-	expected := f.requests
+	expected := ramp.requests + f.requests
 	if l.variant.kind == replay {
 		expected = 0
 	}
@@ -85,7 +93,6 @@ func (l *load) prepare(deadline time.Time) (map[*caller][]byte, error) {
 	var mu sync.Mutex
 	bodies := make(map[*caller][]byte)
 	return bodies, l.each(func(c *caller) error {
-		c.latencies = c.latencies[:0]
 		if err := c.connect(l.proxy.addr, deadline); err != nil {
 			return err
 		}
@@ -113,6 +120,7 @@ func (l *load) measure(ctx context.Context, d time.Duration, bodies map[*caller]
 	end := start.Add(d)
 	err = l.each(func(c *caller) error {
 		body := bodies[c]
+		c.latencies = c.latencies[:0]
 		for sent := time.Now(); sent.Before(end) && ctx.Err() == nil; {
 			if body == nil {
 				c.newKey()

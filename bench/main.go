@@ -85,8 +85,8 @@ func parse(args []string) (options, error) {
 	var only string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&o.callers, "callers", 64, "callers at a time, each with one connection")
-	flags.IntVar(&o.rounds, "rounds", 8, "rounds in which the variants take turns")
-	flags.DurationVar(&o.time, "time", 2*time.Second, "time of one variant in one round")
+	flags.IntVar(&o.rounds, "rounds", 12, "rounds in which the variants take turns")
+	flags.DurationVar(&o.time, "time", time.Second, "time of one variant in one round")
 	flags.StringVar(&only, "only", "", "comma-separated variants to run beside bare: "+strings.Join(names(variants()), ", "))
 	flags.StringVar(&o.proxy, "proxy", "", "the idemproxy binary to measure (default: build one)")
 	if err := flags.Parse(args); err != nil {
@@ -134,4 +134,19 @@ func names(all []variant) []string {
 // machine describes where the figures come from.
 func machine() string {
 	return fmt.Sprintf("%s %s/%s, %d processors", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+}
+
+// busy warns of a machine that has other things to do: a minute's average of those that
+// wanted a processor. It returns nothing on a quiet machine.
+func busy() string {
+	var average float64
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	if _, err := fmt.Sscan(string(text), &average); err != nil || average < float64(runtime.NumCPU())/2 {
+		return ""
+	}
+	return fmt.Sprintf("The machine was BUSY with other things (load %.1f on %d processors): "+
+		"requests/s and latencies say little, only CPU a request does.\n", average, runtime.NumCPU())
 }

@@ -19,10 +19,10 @@ type row struct {
 }
 
 // report prints the comparison. The first row must be the bare proxy's.
-func report(out io.Writer, o options, rows []row) error {
+func report(out io.Writer, o options, warning string, rows []row) error {
 	fmt.Fprintf(out, "\n%s; %d callers, %d rounds of %v each.\n", machine(), o.callers, o.rounds, o.time)
 	fmt.Fprint(out, "Medians over the rounds; in brackets the ratio to the bare proxy, a median of the rounds' own ratios, with its least and greatest.\n"+
-		"idemproxy runs as by default: access log (to a file) and metrics on. CPU is the proxy process's alone, user and system.\n\n")
+		"idemproxy runs as by default: access log (to a file) and metrics on. CPU is the proxy process's alone, user and system.\n"+warning+"\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "variant\trequests/s\tgoal\t\tp50\tp99\tCPU a request\tidle memory\t\n")
 	for _, r := range rows {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"PROXY", "ADMIN", "UPSTREAM", "NOBODY"} {
 				env.Setenv(name, freePort(t))
 			}
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector's second at every exit
 			return nil
 		},
 	})
@@ -81,7 +83,7 @@ func upstreamMain() {
 // requestMain: request METHOD URL [KEY [BODY]] prints status, whether it was a replay,
 // and the body. It waits until somebody listens.
 func requestMain() {
-	args := append(os.Args[1:], "", "")
+	args := slices.Concat(os.Args[1:], []string{"", ""})
 	var err error
 	for range 400 {
 		var answer *http.Response

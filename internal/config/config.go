@@ -179,10 +179,8 @@ func (c *Config) validateAddresses() []dedup.Fault {
 		if port == "" {
 			port = map[string]string{"http": "80", "h2c": "80", "https": "443"}[u.Scheme]
 		}
-		for listener, listen := range map[string]string{"server": c.Server.Listen, "admin": c.Admin.Listen} {
-			if reaches(u.Hostname(), port, listen) {
-				faults = append(faults, dedup.Fault{Path: "upstream.url", Message: "leads to this proxy itself (" + listener + ".listen); it must lead to the service behind it"})
-			}
+		if reaches(u.Hostname(), port, c.Server.Listen) || reaches(u.Hostname(), port, c.Admin.Listen) {
+			faults = append(faults, dedup.Fault{Path: "upstream.url", Message: "leads to this proxy itself, to server.listen or admin.listen; it must lead to the service behind it"})
 		}
 	}
 	if c.Admin.Listen == c.Server.Listen && !strings.HasSuffix(c.Admin.Listen, ":0") {

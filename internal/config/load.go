@@ -38,7 +38,7 @@ func Load(from Sources) (*Config, error) {
 	cfg := Default()
 	d := &decoder{
 		lookup:  os.LookupEnv,
-		element: func(t reflect.Type) reflect.Value { return cfg.element(t) },
+		element: cfg.element,
 		origins: map[string]Origin{"": {name, 1, 1}},
 		failed:  map[string]bool{},
 		faults:  faults,

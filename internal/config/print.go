@@ -25,14 +25,18 @@ func (c *Config) Print(w io.Writer) error {
 // printable turns a value into what a YAML encoder writes as the file would have it.
 func printable(v reflect.Value, path string) any {
 	t := v.Type()
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok && t.Kind() != reflect.Pointer {
+		text, err := m.MarshalText()
+		if err != nil {
+			return "(" + err.Error() + ")"
+		}
+		return string(text)
+	}
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return short(time.Duration(v.Int()))
 	case t.Kind() == reflect.Pointer:
 		return printable(v.Elem(), path)
-	case t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
-		text, _ := v.Interface().(encoding.TextMarshaler).MarshalText()
-		return string(text)
 	case t.Kind() == reflect.Slice:
 		list := make([]any, v.Len())
 		for i := range list {

@@ -127,6 +127,7 @@ func clone(v reflect.Value) reflect.Value {
 				out.Field(i).Set(clone(v.Field(i)))
 			}
 		}
+	default: // copied already
 	}
 	return out
 }

@@ -86,7 +86,15 @@ func (c *Claim) check(v Verdict) error {
 func (c *Claim) LeaseLost() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noteLoss()
 	return c.lost
+}
+
+// noteLoss notes a lease that is over before the claim has ended. It needs mu.
+func (c *Claim) noteLoss() {
+	if !c.ended && !time.Now().Before(c.leaseEnd) {
+		c.lost = true
+	}
 }
 
 // Persist repeats end, one of the ways to end the claim, with growing pauses until it
@@ -123,8 +131,11 @@ func (c *Claim) Withdraw(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(time.Second):
-		return c.Persist(ctx, c.Release)
 	}
+	c.mu.Lock()
+	c.leaseEnd = time.Now().Add(max(c.rule.Lease, time.Second)) // applied late, it lives from then on
+	c.mu.Unlock()
+	return c.Persist(ctx, c.Release)
 }
 
 // keepAlive renews the lease at a third of it, from now until the claim ends.
@@ -154,9 +165,7 @@ func (c *Claim) renew() {
 	default:
 		c.leaseEnd = sent.Add(c.rule.Lease)
 	}
-	if !time.Now().Before(c.leaseEnd) {
-		c.lost = true
-	}
+	c.noteLoss()
 	c.timer.Reset(next)
 }
 
@@ -164,6 +173,7 @@ func (c *Claim) renew() {
 func (c *Claim) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noteLoss()
 	c.ended = true
 	if c.timer != nil {
 		c.timer.Stop()

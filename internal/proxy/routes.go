@@ -53,16 +53,12 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 	return rs, faults
 }
 
-// add registers a pattern. ServeMux says what is wrong with one by panicking.
+// add registers a pattern. ServeMux says what is wrong with one by panicking, in a text
+// that names the two patterns and places in this source.
 func (rs *routes) add(pattern string, rt *route) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			text := fmt.Sprint(v)
-			if _, what, ok := strings.Cut(text, "conflicts with pattern"); ok {
-				err = fmt.Errorf("conflicts with pattern%s", strings.ReplaceAll(what, "\n", ": "))
-				return
-			}
-			err = fmt.Errorf("not a pattern: %s", text)
+			err = rs.fault(fmt.Sprint(v))
 		}
 	}()
 	rs.mux.Handle(pattern, http.NotFoundHandler())
@@ -70,6 +66,17 @@ func (rs *routes) add(pattern string, rt *route) (err error) {
 	method, _, _ := strings.Cut(pattern, " ")
 	rs.methods[method] = true
 	return nil
+}
+
+// fault makes a fault for people of ServeMux's.
+func (rs *routes) fault(text string) error {
+	_, after, conflict := strings.Cut(text, `conflicts with pattern "`)
+	if !conflict {
+		_, what, _ := strings.Cut(text, `": `)
+		return fmt.Errorf("not a pattern of net/http: %s", what)
+	}
+	other, _, _ := strings.Cut(after, `"`)
+	return fmt.Errorf("conflicts with route %q (%s): some request matches both, and neither pattern is more specific", rs.byPattern[other].rule.Name, other)
 }
 
 // match returns the route of a request, or nil.

@@ -48,7 +48,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 		stopped: make(chan struct{}),
 	}
 	for i := range m.shards {
-		m.shards[i].init(&m.room)
+		m.shards[i].init(&m.room, m.now)
 	}
 	go m.cleanUp(cfg.CleanupInterval)
 	return m
@@ -60,12 +60,12 @@ func (m *Memory) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found
 		return dedup.Found{}, fmt.Errorf("claim entry: %w", err)
 	}
 	s := m.shard(req.ID)
-	if found, taken := s.find(req, m.now()); taken {
+	if found, taken := s.find(req); taken {
 		return found, nil
 	}
 	var found dedup.Found
-	err := m.inRoom(func(now int64) (err error) {
-		found, err = s.claim(req, now)
+	err := m.inRoom(func() (err error) {
+		found, err = s.claim(req)
 		return err
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *Memory) Renew(ctx context.Context, id dedup.ID, token dedup.Token, leas
 	if err := stillOpen(ctx, m.closed.Load()); err != nil {
 		return 0, fmt.Errorf("renew lease: %w", err)
 	}
-	return m.shard(id).renew(id, token, lease, m.now()), nil
+	return m.shard(id).renew(id, token, lease), nil
 }
 
 // Complete is dedup.Store's.
@@ -89,8 +89,8 @@ func (m *Memory) Complete(ctx context.Context, id dedup.ID, token dedup.Token, c
 	}
 	s := m.shard(id)
 	var verdict dedup.Verdict
-	err := m.inRoom(func(now int64) (err error) {
-		verdict, err = s.complete(id, token, c, now)
+	err := m.inRoom(func() (err error) {
+		verdict, err = s.complete(id, token, c)
 		return err
 	})
 	if err != nil {
@@ -104,7 +104,7 @@ func (m *Memory) Release(ctx context.Context, id dedup.ID, token dedup.Token) (d
 	if err := stillOpen(ctx, m.closed.Load()); err != nil {
 		return 0, fmt.Errorf("release claim: %w", err)
 	}
-	return m.shard(id).release(id, token, m.now()), nil
+	return m.shard(id).release(id, token), nil
 }
 
 // Ping is dedup.Store's: it fails with dedup.ErrStoreFull if not even an empty claim
@@ -114,7 +114,7 @@ func (m *Memory) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping memory store: %w", err)
 	}
 	size := (&memoryEntry{id: "ping"}).size()
-	err := m.inRoom(func(int64) error {
+	err := m.inRoom(func() error {
 		if err := m.room.reserve(1, size); err != nil {
 			return err
 		}
@@ -149,19 +149,18 @@ func (m *Memory) Usage() (entries int, bytes dedup.Size) {
 
 // inRoom runs op, and once more after removing everything expired if op found the store
 // full.
-func (m *Memory) inRoom(op func(now int64) error) error {
-	now := m.now()
-	if err := op(now); err == nil {
+func (m *Memory) inRoom(op func() error) error {
+	if err := op(); err == nil {
 		return nil
 	}
-	m.removeExpired(now)
-	return op(now)
+	m.removeExpired()
+	return op()
 }
 
-// removeExpired removes what is over at now. Where nothing is over it takes no lock.
-func (m *Memory) removeExpired(now int64) {
+// removeExpired removes what has expired.
+func (m *Memory) removeExpired() {
 	for i := range m.shards {
-		for m.shards[i].removeExpired(now) {
+		for m.shards[i].removeExpired() {
 		}
 	}
 }
@@ -176,7 +175,7 @@ func (m *Memory) cleanUp(every time.Duration) {
 		case <-m.stop:
 			return
 		case <-ticker.C:
-			m.removeExpired(m.now())
+			m.removeExpired()
 		}
 	}
 }

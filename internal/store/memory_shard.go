@@ -61,22 +61,24 @@ func (e *memoryEntry) found(now int64) dedup.Found {
 // memoryShard is the part of a Memory behind one lock.
 type memoryShard struct {
 	room     *room
+	now      func() int64 // read under the lock, so that nobody acts on an older instant than the last one did
 	mu       sync.RWMutex
 	entries  map[dedup.ID]*memoryEntry
 	order    expiryOrder
 	earliest atomic.Int64 // expiry of the first in order, or the last instant there is
 }
 
-func (s *memoryShard) init(r *room) {
-	s.room = r
+func (s *memoryShard) init(r *room, now func() int64) {
+	s.room, s.now = r, now
 	s.entries = make(map[dedup.ID]*memoryEntry)
 	s.earliest.Store(math.MaxInt64)
 }
 
 // find looks without taking: taken is false if the ID is free, or the request's to take.
-func (s *memoryShard) find(req dedup.ClaimRequest, now int64) (found dedup.Found, taken bool) {
+func (s *memoryShard) find(req dedup.ClaimRequest) (found dedup.Found, taken bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	now := s.now()
 	e := s.alive(req.ID, now)
 	if e == nil || e.takeable(req, now) {
 		return dedup.Found{}, false
@@ -84,9 +86,10 @@ func (s *memoryShard) find(req dedup.ClaimRequest, now int64) (found dedup.Found
 	return e.found(now), true
 }
 
-func (s *memoryShard) claim(req dedup.ClaimRequest, now int64) (dedup.Found, error) {
+func (s *memoryShard) claim(req dedup.ClaimRequest) (dedup.Found, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.now()
 	state := dedup.StateAcquired
 	if e := s.alive(req.ID, now); e != nil {
 		switch {
@@ -108,9 +111,10 @@ func (s *memoryShard) claim(req dedup.ClaimRequest, now int64) (dedup.Found, err
 	return dedup.Found{State: state}, nil
 }
 
-func (s *memoryShard) renew(id dedup.ID, token dedup.Token, lease time.Duration, now int64) dedup.Verdict {
+func (s *memoryShard) renew(id dedup.ID, token dedup.Token, lease time.Duration) dedup.Verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.now()
 	e := s.alive(id, now)
 	switch {
 	case e == nil:
@@ -119,12 +123,18 @@ func (s *memoryShard) renew(id dedup.ID, token dedup.Token, lease time.Duration,
 		return dedup.Fenced
 	}
 	e.leaseEnd = after(now, lease)
+	if e.expiry < e.leaseEnd {
+		e.expiry = e.leaseEnd
+		heap.Fix(&s.order, e.heapIndex)
+		s.noteEarliest()
+	}
 	return dedup.Applied
 }
 
-func (s *memoryShard) complete(id dedup.ID, token dedup.Token, c dedup.Completion, now int64) (dedup.Verdict, error) {
+func (s *memoryShard) complete(id dedup.ID, token dedup.Token, c dedup.Completion) (dedup.Verdict, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.now()
 	e := s.alive(id, now)
 	verdict := dedup.Applied
 	switch {
@@ -149,9 +159,10 @@ func (s *memoryShard) complete(id dedup.ID, token dedup.Token, c dedup.Completio
 	return verdict, nil
 }
 
-func (s *memoryShard) release(id dedup.ID, token dedup.Token, now int64) dedup.Verdict {
+func (s *memoryShard) release(id dedup.ID, token dedup.Token) dedup.Verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.now()
 	e := s.alive(id, now)
 	switch {
 	case e == nil:
@@ -201,14 +212,15 @@ func (s *memoryShard) remove(e *memoryEntry) {
 // expiredAtOnce bounds how many expired entries are removed under one hold of the lock.
 const expiredAtOnce = 512
 
-// removeExpired removes some of what is over at now and reports whether it removed any.
-func (s *memoryShard) removeExpired(now int64) bool {
-	if s.earliest.Load() > now {
+// removeExpired removes some of what has expired and reports whether it removed any.
+// Where there is nothing to remove it takes no lock.
+func (s *memoryShard) removeExpired() bool {
+	if s.earliest.Load() > s.now() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	n, now := 0, s.now()
 	for ; n < expiredAtOnce && len(s.order) > 0 && s.order[0].expiry <= now; n++ {
 		s.remove(s.order[0])
 	}

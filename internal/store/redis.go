@@ -15,7 +15,7 @@ import (
 // shared by all replicas of the program.
 //
 // One string under KeyPrefix+ID holds an entry; each operation is one Lua script on that
-// key and one round trip. Leases are measured by the clock of the server that holds the
+// key and one round trip, and one more for a new claim that waits for replicas. Leases are measured by the clock of the server that holds the
 // key. A failover can lose what the old master had acknowledged and not yet replicated:
 // see RedisConfig.WaitReplicas.
 //
@@ -54,9 +54,9 @@ func (r *Redis) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found,
 	var acks int
 	reply, err := r.repeat(ctx, func(ctx context.Context) (any, error) {
 		if r.waitReplicas == 0 {
-			return r.eval(ctx, r.scripts.claim, key, args...)
+			return eval(ctx, r.client, r.scripts.claim, key, args...)
 		}
-		reply, n, err := r.evalAndWait(ctx, r.scripts.claim, key, args...)
+		reply, n, err := r.claimAndWait(ctx, key, args...)
 		acks = n
 		return reply, err
 	})
@@ -67,8 +67,7 @@ func (r *Redis) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found,
 	if err != nil {
 		return dedup.Found{}, fmt.Errorf("claim entry: %w", err)
 	}
-	taken := found.State == dedup.StateAcquired || found.State == dedup.StateTakenOver
-	if taken && acks < r.waitReplicas {
+	if tookClaim(reply) && acks < r.waitReplicas {
 		return dedup.Found{}, fmt.Errorf("claim entry: %w", r.giveBack(ctx, req, acks))
 	}
 	return found, nil
@@ -100,7 +99,7 @@ const pingTTL = 10 * time.Second
 // RedisConfig.RequireNoeviction it also fails unless the policy is known to be right.
 func (r *Redis) Ping(ctx context.Context) error {
 	_, err := r.repeat(ctx, func(ctx context.Context) (any, error) {
-		return r.do(ctx, 1, "set", r.prefix+"ping", "", "px", pingTTL.Milliseconds())
+		return do(ctx, r.client, 1, "set", r.prefix+"ping", "", "px", pingTTL.Milliseconds())
 	})
 	if err != nil {
 		return fmt.Errorf("ping redis: %w", err)
@@ -130,7 +129,7 @@ func (r *Redis) key(id dedup.ID) string { return r.prefix + string(id) }
 // own runs a script that only the owner of a claim gets applied.
 func (r *Redis) own(ctx context.Context, verb string, s redisScript, id dedup.ID, args ...any) (dedup.Verdict, error) {
 	reply, err := r.repeat(ctx, func(ctx context.Context) (any, error) {
-		return r.eval(ctx, s, r.key(id), args...)
+		return eval(ctx, r.client, s, r.key(id), args...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", verb, err)
@@ -164,6 +163,12 @@ func bytesArg(b []byte) []byte {
 		return []byte{}
 	}
 	return b
+}
+
+// tookClaim reports whether luaClaim answers that the claim is the caller's now.
+func tookClaim(reply any) bool {
+	list, _ := reply.([]any)
+	return len(list) > 0 && (list[0] == int64(claimAcquired) || list[0] == int64(claimTakenOver))
 }
 
 // decodeFound reads the answer of luaClaim.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -59,7 +60,18 @@ func redisOptions(cfg Config) (*redis.UniversalOptions, error) {
 	if err := identify(opts, cfg.Redis); err != nil {
 		return nil, err
 	}
-	return opts, secure(opts, cfg.Redis.TLS)
+	if err := secure(opts, cfg.Redis.TLS); err != nil {
+		return nil, err
+	}
+	dial := redis.NewDialer(opts.Simple())
+	opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, dialError{err}
+		}
+		return conn, nil
+	}
+	return opts, nil
 }
 
 // locate sets where Redis is, and what the URL says of user, database and TLS.

@@ -11,44 +11,30 @@ import (
 	"idemproxy/internal/dedup"
 )
 
-// evalAndWait runs a script and, in the same round trip on the same connection, waits
-// until the replicas asked for have what that connection wrote. It returns the script's
-// answer and how many replicas confirmed. Too few is no error.
+// claimAndWait runs the claim script and, if it took the claim, waits on the same
+// connection until the replicas asked for have it. It returns the script's answer and how
+// many replicas confirmed. Too few is no error, and a WAIT that failed is no confirmation.
 //
-// It gives the replicas half of the store's timeout: the rest is for giving back.
-func (r *Redis) evalAndWait(ctx context.Context, s redisScript, key string, args ...any) (any, int, error) {
+// It does not send both at once: WAIT would then keep replays waiting too whenever a
+// replica is away. Replicas get half of the store's timeout: the rest is for giving back.
+func (r *Redis) claimAndWait(ctx context.Context, key string, args ...any) (reply any, acks int, err error) {
 	master, err := r.masterOf(ctx, key)
 	if err != nil {
 		return nil, 0, err
 	}
-	reply, acks, err := r.pipeWait(ctx, master, scriptArgs("evalsha", s.sha, key, args))
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, acks, err = r.pipeWait(ctx, master, scriptArgs("eval", s.source, key, args))
-	}
+	conn := master.Conn()
+	defer conn.Close()
+	reply, err = eval(ctx, conn, r.scripts.claim, key, args...)
 	if _, moved := redis.IsMovedError(err); moved {
-		if cluster, ok := r.client.(*redis.ClusterClient); ok {
-			cluster.ReloadState(ctx)
-		}
+		// Learns where the slots are now, at once; ReloadState does it some time later.
+		_ = r.eachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 	}
-	return reply, acks, err
-}
-
-// pipeWait sends a command and WAIT together. An error is the command's; a WAIT that
-// failed counts as no confirmation.
-func (r *Redis) pipeWait(ctx context.Context, master *redis.Client, command []any) (any, int, error) {
-	pipe := master.Pipeline()
-	cmd := pipe.Do(ctx, command...)
-	wait := pipe.Do(ctx, "wait", r.waitReplicas, millis(r.timeout/2))
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	reply, err := cmd.Result()
-	if err != nil {
-		return nil, 0, err
+	if err != nil || !tookClaim(reply) {
+		return reply, 0, err
 	}
-	acks, err := wait.Int()
-	if err != nil {
-		acks = 0
-	}
-	return reply, acks, nil
+	confirmed, _ := do(ctx, conn, 0, "wait", r.waitReplicas, millis(r.timeout/2))
+	n, _ := confirmed.(int64)
+	return reply, int(n), nil
 }
 
 // masterOf returns the client of the server that a key's writes go to.

@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"strings"
 	"syscall"
 	"time"
@@ -31,20 +29,25 @@ type onceCmd struct{ *redis.Cmd }
 // NoRetry is redis.Cmder's.
 func (onceCmd) NoRetry() bool { return true }
 
-// do sends one command, whose key is args[keyAt] (0: none), and waits for the reply.
-func (r *Redis) do(ctx context.Context, keyAt int8, args ...any) (any, error) {
+// processor is what sends a command: a client, or one connection of it.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// do sends one command, whose key is args[keyAt], and waits for the reply.
+func do(ctx context.Context, via processor, keyAt int8, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(keyAt)
-	err := r.client.Process(ctx, onceCmd{cmd})
+	err := via.Process(ctx, onceCmd{cmd})
 	return cmd.Val(), err
 }
 
 // eval runs a script: by its name, or with its text on a server that does not know it
 // yet.
-func (r *Redis) eval(ctx context.Context, s redisScript, key string, args ...any) (any, error) {
-	reply, err := r.do(ctx, 3, scriptArgs("evalsha", s.sha, key, args)...)
+func eval(ctx context.Context, via processor, s redisScript, key string, args ...any) (any, error) {
+	reply, err := do(ctx, via, 3, scriptArgs("evalsha", s.sha, key, args)...)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return r.do(ctx, 3, scriptArgs("eval", s.source, key, args)...)
+		return do(ctx, via, 3, scriptArgs("eval", s.source, key, args)...)
 	}
 	return reply, err
 }
@@ -118,11 +121,10 @@ func serverReply(err error) string {
 // refused reports whether the attempt was provably not applied: the server said so, or
 // the command was never sent.
 func refused(err error) bool {
-	var file *fs.PathError // of a password or certificate that could not be read
-	var cert *tls.CertificateVerificationError
+	var file *fs.PathError // of a password that could not be read
 	return serverReply(err) != "" || dialFailed(err) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
-		errors.As(err, &file) || errors.As(err, &cert)
+		errors.As(err, &file)
 }
 
 // worthRepeating reports whether the next attempt may do better at once: the connection
@@ -140,7 +142,14 @@ func worthRepeating(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE))
 }
 
+// dialError marks what went wrong before there was a connection, TLS included.
+type dialError struct{ error }
+
+// Unwrap is errors.Unwrap's.
+func (e dialError) Unwrap() error { return e.error }
+
+// dialFailed reports whether there was no connection to send anything on. go-redis has no
+// error of its own for Sentinels that are all away.
 func dialFailed(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	return errors.As(err, new(dialError)) || strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }

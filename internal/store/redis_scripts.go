@@ -119,7 +119,8 @@ if failed(r) then return fail(r) end
 return {code}
 `
 
-// luaRenew takes token, lease in ms. SETRANGE leaves the key's expiry alone.
+// luaRenew takes token, lease in ms. SETRANGE leaves the key's expiry alone, unless the
+// claim would expire before its lease is over.
 const luaRenew = `
 local h = redis.pcall('GETRANGE', key, 0, 39)
 if failed(h) then return fail(h) end
@@ -129,6 +130,7 @@ if not state then return 4 end
 if state ~= 'p' or token ~= ARGV[1] then return 3 end
 local r = force('SETRANGE', key, 26, instant(now() + ARGV[2]))
 if failed(r) then return fail(r) end
+if redis.call('PTTL', key) < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, ARGV[2]) end
 return 1
 `
 

@@ -223,13 +223,14 @@ func TestAnIncompleteAnswerIsNone(t *testing.T) {
   - {name: release, path: /release, on_unknown_outcome: release}`})
 		seen := 0
 		for name, raw := range map[string]string{
-			"no answer":        "",
-			"cut in the head":  "HTTP/1.1 201 Created\r\nContent-Le",
-			"cut in the body":  "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nonly this",
-			"cut between":      "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n",
-			"cut in a chunk":   "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nonly this",
-			"cut after chunks": "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
-			"not HTTP":         "SSH-2.0-OpenSSH_9.6\r\n",
+			"no answer":         "",
+			"cut in the head":   "HTTP/1.1 201 Created\r\nContent-Le",
+			"cut in the body":   "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nonly this",
+			"cut between":       "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n",
+			"cut in a chunk":    "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nonly this",
+			"cut after chunks":  "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
+			"protocol switched": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
+			"not HTTP":          "SSH-2.0-OpenSSH_9.6\r\n",
 		} {
 			t.Run(name, func(t *testing.T) {
 				up.answers(hijacked(raw))

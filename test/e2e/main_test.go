@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // suite is what all tests share.
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int) {
+	redis.SetLogger(quiet{})
 	dir, err := os.MkdirTemp("", "idemproxy-e2e-")
 	if err != nil {
 		return fail(err)

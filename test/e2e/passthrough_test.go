@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // These tests are about requests that nothing guards: they pass unchanged.
@@ -143,4 +146,51 @@ func TestUnguardedRequestsToADeadUpstream(t *testing.T) {
 	up := upstreamOn(t, port, created)
 	p.send(t, request{method: "GET", target: "/x"}).fresh(t, 201)
 	up.saw(t, 1)
+}
+
+// A slow upload and a slow answer of an unguarded request have no time limit of ours.
+// Many at once, because of a race in net/http: an answer that begins in the moment in
+// which the last of the request is passed on may end the connection to the upstream.
+func TestUnguardedRequestsMayBeSlow(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, func(w http.ResponseWriter, r *received) {
+		_, _ = w.Write(r.body)
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(400 * time.Millisecond)
+		_, _ = io.WriteString(w, "end")
+	})
+	p := start(t, setup{store: memory(), upstream: up.url, upstreams: "response_timeout: 100ms", server: "body_timeout: 100ms", routes: payments})
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			if body, err := p.upload("01234", "56789"); err != nil || body != "0123456789end" {
+				t.Errorf("the answer came as %q, %v", body, err)
+			}
+		})
+	}
+	all.Wait()
+	up.saw(t, 200)
+}
+
+// upload sends an unguarded request whose body comes in parts, with pauses.
+func (p *proxy) upload(parts ...string) (string, error) {
+	c, err := dial(p.addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	length := len(strings.Join(parts, ""))
+	head := request{target: "/upload", unframed: true, header: []string{"Content-Length: " + itoa(length)}}
+	for _, part := range append([]string{string(head.bytes())}, parts...) {
+		if _, err := io.WriteString(c, part); err != nil {
+			return "", err
+		}
+		time.Sleep(150 * time.Millisecond)
+	}
+	res, err := c.wire.head(head)
+	if err != nil {
+		return "", err
+	}
+	err = c.wire.rest(res)
+	return string(res.body), err
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -218,6 +219,11 @@ func (p *proxy) checkLog() {
 	for _, word := range []string{"DATA RACE", "panic", "goroutine "} {
 		if at := strings.Index(text, word); at >= 0 {
 			p.t.Errorf("the proxy's log has %q:\n%s", word, text[at:min(len(text), at+4000)])
+		}
+	}
+	for line := range strings.Lines(text) {
+		if !json.Valid([]byte(line)) {
+			p.t.Errorf("a line of the proxy's log is no JSON: %s", line)
 		}
 	}
 	p.mu.Lock()

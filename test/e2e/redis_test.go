@@ -85,6 +85,11 @@ func ownRedis(t *testing.T, port int) *redisServer {
 	return s
 }
 
+// quiet keeps the tests' own clients from writing between the tests' lines.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
 // A storage is a store that a proxy can be given.
 type storage struct {
 	prefix string // of its keys

@@ -55,6 +55,20 @@ func TestFiftyCallersAtTwoReplicas(t *testing.T) {
 	up.saw(t, 1)
 }
 
+// Nothing is delivered before it is recorded: who has an answer finds it everywhere.
+func TestAnAnswerIsRecordedBeforeItIsDelivered(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, created)
+	s := setup{store: sharedRedis(t), upstream: up.url, routes: payments}
+	a, b := start(t, s), start(t, s)
+	for i := range 50 {
+		req := request{key: newKey(), body: "x"}
+		first := a.send(t, req).fresh(t, 201)
+		b.send(t, req).replays(t, first)
+		up.saw(t, i+1)
+	}
+}
+
 func TestReplayAfterARestart(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, created)

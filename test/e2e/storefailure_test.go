@@ -250,3 +250,87 @@ func TestGarbageInTheStore(t *testing.T) {
 		})
 	}
 }
+
+// A full store refuses what is new. It forgets nothing that lives.
+func TestAFullMemoryStore(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, created)
+	p := start(t, setup{store: storage{yaml: "type: memory, memory: {max_entries: 3}"}, upstream: up.url, routes: `  - {name: payments, path: /pay, ttl: 3s, lease: 1s}`})
+	requests := make([]request, 3)
+	answers := make([]*response, 3)
+	for i := range requests {
+		requests[i] = request{key: newKey(), body: "x"}
+		answers[i] = p.twice(t, requests[i], 201)
+	}
+	for range 5 {
+		p.send(t, request{key: newKey(), body: "x"}).refused(t, 503, "store_unavailable")
+	}
+	for i := range requests {
+		p.send(t, requests[i]).replays(t, answers[i])
+	}
+	up.saw(t, 3)
+	eventually(t, "room again, once something expired", func() bool {
+		return p.send(t, request{key: newKey(), body: "x"}).status == 201
+	})
+}
+
+// Redis has room for a small claim and none for a large record. Whatever becomes of the
+// answer, the request never runs again.
+func TestARedisThatIsFull(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t, freePort())
+	client := server.client(t)
+	large := strings.Repeat("0123456789abcdef", 50_000)
+	g := newGate(t)
+	up := newUpstream(t, held(g, text(200, large)))
+	p := start(t, setup{store: redisAt(server.url()), upstream: up.url, routes: payments})
+	req := request{key: newKey(), body: "x"}
+	running := p.begin(req)
+	g.arrived(t)
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.send(t, request{key: newKey(), body: "x"}).refused(t, 503, "store_unavailable")
+	g.open()
+	first := running.wait(t).fresh(t, 200)
+	if string(first.body) != large {
+		t.Errorf("%d bytes came through, want %d", len(first.body), len(large))
+	}
+	switch again := p.send(t, req); problemOf(again).Code {
+	case "":
+		again.replays(t, first)
+	case "response_not_stored":
+	default:
+		t.Errorf("the retry got\n%s", again)
+	}
+	up.saw(t, 1)
+	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if again := p.send(t, req); again.status == 200 {
+		again.replays(t, first)
+	}
+	up.saw(t, 1)
+	up.answers(created)
+	p.twice(t, request{key: newKey(), body: "x"}, 201)
+}
+
+// What Redis forgets of scripts and connections, the proxy knows to make again.
+func TestRedisForgetsScriptsAndConnections(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t, freePort())
+	client := server.client(t)
+	up := newUpstream(t, created)
+	p := start(t, setup{store: redisAt(server.url()), upstream: up.url, routes: payments})
+	for i := range 5 {
+		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		p.twice(t, request{key: newKey(), body: "x"}, 201)
+		if err := client.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+		p.twice(t, request{key: newKey(), body: "x"}, 201)
+		up.saw(t, 2*i+2)
+	}
+}

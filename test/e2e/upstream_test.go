@@ -60,7 +60,7 @@ func upstreamOn(t *testing.T, port int, answer handler) *upstream {
 	}
 	u := &upstream{addr: l.Addr().String(), answer: answer}
 	u.url = "http://" + u.addr
-	u.server = &http.Server{Handler: u, ReadHeaderTimeout: patience}
+	u.server = &http.Server{Handler: u, ReadHeaderTimeout: patience, DisableGeneralOptionsHandler: true}
 	go u.server.Serve(l)
 	t.Cleanup(func() { u.server.Close() })
 	return u

@@ -1,12 +1,13 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -24,6 +25,8 @@ type RedisServer struct {
 	t      testing.TB
 	dir    string
 	port   int
+	path   string
+	conf   []string // configuration file, if any: redis-server wants it first
 	args   []string
 	client *redis.Client
 	cmd    *exec.Cmd
@@ -35,6 +38,30 @@ type RedisServer struct {
 // a redis-server the test is skipped, or fails where the environment has CI set.
 func StartRedis(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
+	s := newRedisServer(t, args)
+	s.launch()
+	return s
+}
+
+// StartSentinel starts a Sentinel that watches the master under a name and makes a
+// replica the master as soon as the master is away for half a second.
+func StartSentinel(t testing.TB, name string, master *RedisServer) *RedisServer {
+	t.Helper()
+	s := newRedisServer(t, []string{"--sentinel"})
+	conf := filepath.Join(s.dir, "sentinel.conf")
+	text := fmt.Sprintf("port %d\ndir %s\nlogfile %s/redis.log\nsentinel monitor %s 127.0.0.1 %d 1\n"+
+		"sentinel down-after-milliseconds %s 500\nsentinel failover-timeout %s 3000\n",
+		s.port, s.dir, s.dir, name, master.port, name, name)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.conf = []string{conf}
+	s.launch()
+	return s
+}
+
+func newRedisServer(t testing.TB, args []string) *RedisServer {
+	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		const missing = "no redis-server on PATH: scripts/services.sh says how to get one"
@@ -43,13 +70,12 @@ func StartRedis(t testing.TB, args ...string) *RedisServer {
 		}
 		t.Skip(missing)
 	}
-	s := &RedisServer{t: t, dir: t.TempDir(), port: freePort(t), args: append([]string{path}, args...)}
+	s := &RedisServer{t: t, dir: t.TempDir(), port: freePort(t), path: path, args: args}
 	s.client = redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 4})
 	t.Cleanup(func() {
 		_ = s.client.Close()
 		s.Kill()
 	})
-	s.launch()
 	return s
 }
 
@@ -71,11 +97,13 @@ func (s *RedisServer) Kill() { s.end(syscall.SIGKILL) }
 // Stop ends the server by SIGTERM, as an operator does.
 func (s *RedisServer) Stop() { s.end(syscall.SIGTERM) }
 
-// Restart starts the server again, on the same port and with what it had saved. It waits
-// until the server listens, which is before it has loaded its data.
-func (s *RedisServer) Restart() {
+// Restart stops the server, if it runs, and starts it again on the same port, with what
+// it had saved and some more arguments. It waits until the server listens, which is
+// before it has loaded its data.
+func (s *RedisServer) Restart(args ...string) {
 	s.t.Helper()
 	s.Stop()
+	s.args = append(s.args, args...)
 	s.launch()
 }
 
@@ -89,9 +117,12 @@ func (s *RedisServer) launch() {
 	s.t.Helper()
 	args := append([]string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
-		"--logfile", filepath.Join(s.dir, "redis.log"), "--save", "", "--enable-debug-command", "yes",
-	}, s.args[1:]...)
-	s.cmd = exec.Command(s.args[0], args...)
+		"--logfile", filepath.Join(s.dir, "redis.log"), "--save", "", "--repl-diskless-sync-delay", "0",
+	}, s.args...)
+	if s.conf != nil {
+		args = slices.Concat(s.conf, s.args)
+	}
+	s.cmd = exec.Command(s.path, args...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start redis-server: %v", err)
 	}
@@ -114,14 +145,25 @@ func (s *RedisServer) awaitListening() error {
 			return fmt.Errorf("it ended at once")
 		case <-time.After(5 * time.Millisecond):
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := s.client.Ping(ctx).Err()
-		cancel()
-		if err == nil || redis.IsLoadingError(err) || redis.IsAuthError(err) || redis.HasErrorPrefix(err, "NOAUTH") {
+		if s.answers() {
 			return nil
 		}
 	}
 	return fmt.Errorf("it does not listen on %s after %v", s.Addr(), startDeadline)
+}
+
+// answers reports whether the server says anything, be it that it is still loading. It
+// does not ask by a client: go-redis would stop dialling for a second after some failures.
+func (s *RedisServer) answers() bool {
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_, _ = io.WriteString(conn, "PING\r\n")
+	n, _ := conn.Read(make([]byte, 1))
+	return n == 1
 }
 
 func (s *RedisServer) end(how syscall.Signal) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync"
@@ -14,11 +15,12 @@ type Shim struct {
 	t        testing.TB
 	listener net.Listener
 	target   atomic.Pointer[string]
-	lose     atomic.Int64 // replies still to lose
 	trips    atomic.Int64
 	lost     atomic.Int64
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
+	lose     int // replies still to lose
+	loseTo   []byte
 }
 
 // StartShim listens on a port of its own and hands connections on to target, a host:port,
@@ -45,15 +47,19 @@ func (s *Shim) Addr() string { return s.listener.Addr().String() }
 // Redirect sends new connections to another target. Open ones stay where they are.
 func (s *Shim) Redirect(target string) { s.target.Store(&target) }
 
-// LoseReplies makes the next n replies vanish: the server has done what it was asked,
-// and then the connection breaks instead of answering.
-func (s *Shim) LoseReplies(n int) { s.lose.Store(int64(n)) }
+// LoseReplies makes the next n replies to requests that contain some text vanish: the
+// server has done what it was asked, and then the connection breaks instead of answering.
+func (s *Shim) LoseReplies(text string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loseTo, s.lose = []byte(text), n
+}
 
 // Lost returns how many replies have been lost.
 func (s *Shim) Lost() int { return int(s.lost.Load()) }
 
-// Trips returns how many replies have come back since the start: round trips, as long as
-// one reply fits one read (32 KiB).
+// Trips returns how many requests have been sent since the start. What is written
+// together is one, if it fits one read (32 KiB).
 func (s *Shim) Trips() int { return int(s.trips.Load()) }
 
 // Cut breaks every open connection.
@@ -79,31 +85,49 @@ func (s *Shim) accept() {
 		s.mu.Lock()
 		s.conns[client], s.conns[server] = true, true
 		s.mu.Unlock()
+		var doomed atomic.Bool // the next reply is to be lost
 		go func() {
-			_, _ = io.Copy(server, client)
-			s.drop(client, server)
+			defer s.drop(client, server)
+			s.relay(server, client, func(request []byte) bool {
+				s.trips.Add(1)
+				if s.loses(request) {
+					doomed.Store(true)
+				}
+				return true
+			})
 		}()
 		go func() {
-			s.answer(client, server)
-			s.drop(client, server)
+			defer s.drop(client, server)
+			s.relay(client, server, func([]byte) bool {
+				if doomed.Load() {
+					s.lost.Add(1)
+				}
+				return !doomed.Load()
+			})
 		}()
 	}
 }
 
-// answer hands replies back, or loses them.
-func (s *Shim) answer(client, server net.Conn) {
+// loses reports whether the reply to this request is one of those to lose.
+func (s *Shim) loses(request []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lose == 0 || !bytes.Contains(request, s.loseTo) {
+		return false
+	}
+	s.lose--
+	return true
+}
+
+// relay hands on what comes, as long as pass says so of it.
+func (s *Shim) relay(to io.Writer, from io.Reader, pass func([]byte) bool) {
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := server.Read(buf)
-		if err != nil {
+		n, err := from.Read(buf)
+		if err != nil || !pass(buf[:n]) {
 			return
 		}
-		s.trips.Add(1)
-		if s.lose.Add(-1) >= 0 {
-			s.lost.Add(1)
-			return
-		}
-		if _, err := client.Write(buf[:n]); err != nil {
+		if _, err := to.Write(buf[:n]); err != nil {
 			return
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // life is a TTL within which a test does a few operations, and after which it looks
 // again: long enough for a slow machine.
-const life = time.Second
+const life = 600 * time.Millisecond
 
 // ttlCases say how long entries live, and that nothing but its owner's end of a claim
 // changes that.
@@ -47,8 +47,20 @@ func ttlCases() []testCase {
 		}},
 		{"renewals don't stretch a claim", func(s *subject) {
 			s.expiresDespite(func(req dedup.ClaimRequest) {
-				s.renew(req, long, dedup.Applied)
+				s.renew(req, short, dedup.Applied)
 			})
+		}},
+		{"a claim doesn't expire before its renewed lease", func(s *subject) {
+			req := request()
+			req.TTL = life
+			s.claim(req, dedup.StateAcquired)
+			s.renew(req, long, dedup.Applied)
+			s.Advance(life + past)
+			s.claim(rival(req), dedup.StateInProgress)
+			s.renew(req, short, dedup.Applied)
+			s.claim(req, dedup.StateAcquired)
+			s.complete(req, "late", dedup.Applied)
+			s.recorded(req, "late")
 		}},
 		{"repeated claims don't stretch a claim", func(s *subject) {
 			s.expiresDespite(func(req dedup.ClaimRequest) {
@@ -102,8 +114,8 @@ func ttlCases() []testCase {
 	}
 }
 
-// expiresDespite claims for a second, lets something happen, and expects the ID to be
-// free when the second is over.
+// expiresDespite claims for a while, lets something happen, and expects the ID to be free
+// when the while is over.
 func (s *subject) expiresDespite(something func(req dedup.ClaimRequest)) {
 	s.Helper()
 	req := request()

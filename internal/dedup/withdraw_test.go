@@ -1,0 +1,158 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"idemproxy/internal/dedup"
+)
+
+// inDoubt begins over a store whose claim fails by f, and returns the claim in doubt.
+func (s *scene) inDoubt(f func(req dedup.ClaimRequest)) *dedup.Claim {
+	s.Helper()
+	s.store.claim = func(_ context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
+		f(req)
+		return dedup.Found{}, errLost
+	}
+	d := s.begin()
+	s.store.claim = nil
+	wantRejection(s, d.Rejection, dedup.ReasonStoreUnavailable, "")
+	if d.InDoubt == nil {
+		s.Fatal("there is nothing to withdraw")
+	}
+	return d.InDoubt
+}
+
+// apply takes a claim as the store does with a command whose reply nobody gets.
+func (s *scene) apply(req dedup.ClaimRequest) {
+	if found, err := s.store.Store.Claim(context.Background(), req); err != nil || found.State != dedup.StateAcquired {
+		s.Errorf("claim: %+v, %v", found, err)
+	}
+}
+
+// TestWithdrawFreesAClaimWhoseReplyWasLost, at once: the caller's retry must not meet its
+// own claim for the length of a lease.
+func TestWithdrawFreesAClaimWhoseReplyWasLost(t *testing.T) {
+	inBubble(t, nil, func(s *scene) {
+		c := s.inDoubt(s.apply)
+		s.mustReject(dedup.ReasonInProgress)
+		done := make(chan error)
+		go func() { done <- c.Withdraw(context.Background()) }()
+		time.Sleep(time.Millisecond)
+		s.must(s.mustClaim().Release(s.Context()))
+		s.must(<-done)
+		if n := len(s.store.at("renew")); n != 0 {
+			t.Errorf("%d renewals of a claim that nobody executes", n)
+		}
+	})
+}
+
+// TestWithdrawFreesAClaimThatIsAppliedLate: after the first release found nothing.
+func TestWithdrawFreesAClaimThatIsAppliedLate(t *testing.T) {
+	inBubble(t, nil, func(s *scene) {
+		var late dedup.ClaimRequest
+		c := s.inDoubt(func(req dedup.ClaimRequest) { late = req })
+		time.AfterFunc(500*time.Millisecond, func() { s.apply(late) })
+		done := make(chan error)
+		go func() { done <- c.Withdraw(context.Background()) }()
+		time.Sleep(900 * time.Millisecond)
+		s.mustReject(dedup.ReasonInProgress)
+		s.must(<-done)
+		s.must(s.mustClaim().Release(s.Context()))
+		if got := time.Since(s.store.start); got != time.Second {
+			t.Errorf("withdrawn after %v", got)
+		}
+	})
+}
+
+// TestWithdrawWaitsForTheStore: while the store is down it goes on, until the lease ends.
+func TestWithdrawWaitsForTheStore(t *testing.T) {
+	for _, down := range []time.Duration{10 * time.Second, time.Hour} {
+		inBubble(t, nil, func(s *scene) {
+			c := s.inDoubt(s.apply)
+			s.store.release = func(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error) {
+				if time.Since(s.store.start) < down {
+					return 0, errLost
+				}
+				return s.store.Store.Release(ctx, id, token)
+			}
+			err := c.Withdraw(context.Background())
+			if down == time.Hour {
+				if !errors.Is(err, errLost) || time.Since(s.store.start) != 30*time.Second {
+					t.Errorf("withdraw: %v after %v", err, time.Since(s.store.start))
+				}
+				s.mustReject(dedup.ReasonOutcomeUnknown) // wrong on the safe side
+				return
+			}
+			s.must(err)
+			if got := time.Since(s.store.start); got < down || got > down+3*time.Second {
+				t.Errorf("withdrawn after %v", got)
+			}
+			s.must(s.mustClaim().Release(s.Context()))
+		})
+	}
+}
+
+// TestWithdrawTouchesNobodyElse: who claimed the key meanwhile keeps it.
+func TestWithdrawTouchesNobodyElse(t *testing.T) {
+	for _, completed := range []bool{false, true} {
+		inBubble(t, nil, func(s *scene) {
+			c := s.inDoubt(func(dedup.ClaimRequest) {})
+			owner := s.mustClaim()
+			if completed {
+				s.must(owner.Complete(s.Context(), answer("ok")))
+			}
+			if err := c.Withdraw(context.Background()); !errors.Is(err, dedup.ErrFenced) {
+				t.Errorf("withdraw: %v, want ErrFenced", err)
+			}
+			if !completed {
+				s.mustReject(dedup.ReasonInProgress)
+				s.must(owner.Complete(s.Context(), answer("ok")))
+			}
+			if got := s.mustReplay(); string(got.Body) != "ok" || owner.LeaseLost() {
+				t.Errorf("replay %q, lease lost: %v", got.Body, owner.LeaseLost())
+			}
+		})
+	}
+}
+
+// TestWithdrawAndAnOwnerBetween: the key is claimed between the two releases.
+func TestWithdrawAndAnOwnerBetween(t *testing.T) {
+	inBubble(t, nil, func(s *scene) {
+		c := s.inDoubt(s.apply)
+		done := make(chan error)
+		go func() { done <- c.Withdraw(context.Background()) }()
+		time.Sleep(500 * time.Millisecond)
+		owner := s.mustClaim()
+		if err := <-done; !errors.Is(err, dedup.ErrFenced) {
+			t.Errorf("withdraw: %v, want ErrFenced", err)
+		}
+		s.mustReject(dedup.ReasonInProgress)
+		s.must(owner.Complete(s.Context(), answer("ok")))
+	})
+}
+
+func TestWithdrawObeysItsContext(t *testing.T) {
+	inBubble(t, nil, func(s *scene) {
+		c := s.inDoubt(s.apply)
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		defer cancel()
+		if err := c.Withdraw(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(s.store.start) != 300*time.Millisecond {
+			t.Errorf("withdraw: %v after %v", err, time.Since(s.store.start))
+		}
+		s.must(s.mustClaim().Release(s.Context()))
+	})
+}
+
+// TestWithdrawWithAShortLease: the second release comes a second later, lease or not.
+func TestWithdrawWithAShortLease(t *testing.T) {
+	inBubble(t, func(r *dedup.Rule) { r.Lease = 600 * time.Millisecond }, func(s *scene) {
+		var late dedup.ClaimRequest
+		c := s.inDoubt(func(req dedup.ClaimRequest) { late = req })
+		time.AfterFunc(500*time.Millisecond, func() { s.apply(late) })
+		s.must(c.Withdraw(context.Background()))
+		s.must(s.mustClaim().Release(s.Context()))
+	})
+}

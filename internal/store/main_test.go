@@ -1,0 +1,13 @@
+package store_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis writes a line for every failed dial
+	os.Exit(m.Run())
+}

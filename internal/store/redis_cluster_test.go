@@ -1,0 +1,155 @@
+package store_test
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"idemproxy/internal/dedup"
+	"idemproxy/internal/store"
+	"idemproxy/internal/store/storetest"
+)
+
+// slots is how many slots a Cluster has.
+const slots = 16384
+
+// startCluster starts a Cluster of three masters.
+func startCluster(t *testing.T) []*storetest.RedisServer {
+	t.Helper()
+	var nodes []*storetest.RedisServer
+	for i := range 3 {
+		bus := busPort(t)
+		node := storetest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+		must(t, node.Client().ClusterAddSlotsRange(t.Context(), i*slots/3, (i+1)*slots/3-1).Err())
+		for _, other := range nodes {
+			must(t, other.Client().Do(t.Context(), "cluster", "meet", "127.0.0.1", portOf(node), bus).Err())
+		}
+		nodes = append(nodes, node)
+	}
+	for _, node := range nodes {
+		eventually(t, "cluster formed", func() error {
+			info := node.Client().ClusterInfo(t.Context()).Val()
+			if !contains(info, "cluster_state:ok") || !contains(info, "cluster_known_nodes:3") {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	return nodes
+}
+
+func busPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func onCluster(nodes []*storetest.RedisServer) func(*store.Config) {
+	return func(c *store.Config) {
+		c.Redis.URL = ""
+		for _, node := range nodes {
+			c.Redis.Addresses = append(c.Redis.Addresses, node.Addr())
+		}
+	}
+}
+
+func TestRedisConformsOnACluster(t *testing.T) {
+	nodes := startCluster(t)
+	t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness {
+			return storetest.Harness{Store: openRedis(t, "", onCluster(nodes))}
+		})
+	})
+	t.Run("every node has a part", func(t *testing.T) {
+		for i, node := range nodes {
+			if n := node.Client().DBSize(t.Context()).Val(); n == 0 {
+				t.Errorf("node %d holds nothing", i)
+			}
+		}
+	})
+	t.Run("eviction policy of every master", func(t *testing.T) {
+		s := openRedis(t, "", onCluster(nodes))
+		must(t, nodes[2].Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+		if policy, err := s.EvictionPolicy(t.Context()); err != nil || policy != "allkeys-lru" {
+			t.Fatalf("policy %q, error %v", policy, err)
+		}
+	})
+	t.Run("moved slots are followed", func(t *testing.T) { movedSlotsAreFollowed(t, nodes) })
+	t.Run("a node that is gone is not guessed about", func(t *testing.T) { goneNodeIsRefused(t, nodes) })
+}
+
+// A slot that has moved is found on its new node, waiting for replicas or not.
+func movedSlotsAreFollowed(t *testing.T, nodes []*storetest.RedisServer) {
+	const prefix = "idem:{one-slot}:" // so that one move takes all
+	on := onCluster(nodes)
+	plain := openRedis(t, "", func(c *store.Config) { on(c); c.KeyPrefix = prefix })
+	on = onCluster(nodes)
+	waiting := openRedis(t, "", func(c *store.Config) {
+		on(c)
+		c.KeyPrefix, c.Timeout, c.Redis.WaitReplicas = prefix, time.Second, 1
+	})
+	req := request(time.Hour)
+	mustClaim(t, plain, req, dedup.StateAcquired)
+	_, err := waiting.Claim(t.Context(), request(time.Hour)) // learns where the slot is
+	wantRefused(t, err, dedup.ErrNotApplied)
+
+	moveSlot(t, nodes, prefix)
+	fresh := request(time.Hour)
+	mustClaim(t, plain, fresh, dedup.StateAcquired)
+	mustComplete(t, plain, fresh, []byte("answer"))
+	fresh.Token = dedup.NewToken()
+	mustClaim(t, waiting, fresh, dedup.StateCompleted)
+}
+
+// moveSlot hands the slot of a key, emptied, to another node.
+func moveSlot(t *testing.T, nodes []*storetest.RedisServer, key string) {
+	t.Helper()
+	ctx := t.Context()
+	slot := int(nodes[0].Client().ClusterKeySlot(ctx, key).Val())
+	owner := slot * 3 / slots
+	from, to := nodes[owner], nodes[(owner+1)%3]
+	for _, k := range from.Client().ClusterGetKeysInSlot(ctx, slot, 100).Val() {
+		must(t, from.Client().Del(ctx, k).Err())
+	}
+	id := to.Client().Do(ctx, "cluster", "myid").Val()
+	for _, node := range []*storetest.RedisServer{to, from} {
+		must(t, node.Client().Do(ctx, "cluster", "setslot", slot, "node", id).Err())
+	}
+	if err := from.Client().Get(ctx, key).Err(); !isMoved(err) {
+		t.Fatalf("the slot has not moved: %v", err)
+	}
+}
+
+func isMoved(err error) bool {
+	_, moved := redis.IsMovedError(err)
+	return moved
+}
+
+// The keys of a node that is gone are refused, in time.
+func goneNodeIsRefused(t *testing.T, nodes []*storetest.RedisServer) {
+	s := openRedis(t, "", func(c *store.Config) { onCluster(nodes)(c); c.Timeout = 500 * time.Millisecond })
+	for range 20 {
+		mustClaim(t, s, request(time.Hour), dedup.StateAcquired)
+	}
+	nodes[1].Kill()
+	failed := 0
+	for range 20 {
+		start := time.Now()
+		_, err := s.Claim(t.Context(), request(time.Hour))
+		if err != nil {
+			failed++
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Fatalf("a claim took %v", took)
+		}
+	}
+	if failed == 0 {
+		t.Fatal("a third of the keys is gone, and every claim is granted")
+	}
+}
