@@ -143,6 +143,19 @@ func TestClaimIsRenewed(t *testing.T) {
 	}
 }
 
+// TestClaimOutlivesItsTTL: the claim of a running request doesn't expire.
+func TestClaimOutlivesItsTTL(t *testing.T) {
+	inBubble(t, func(r *dedup.Rule) { r.TTL = time.Minute }, func(s *scene) {
+		c := s.mustClaim()
+		for range 60 {
+			time.Sleep(7 * time.Second)
+			s.mustReject(dedup.ReasonInProgress)
+		}
+		s.must(c.Complete(s.Context(), answer("ok")))
+		s.mustReplay()
+	})
+}
+
 // TestClaimLosesItsLease when renewals fail to its end; then others see its outcome as
 // unknown, and it may still complete, since nobody took it.
 func TestClaimLosesItsLease(t *testing.T) {
