@@ -78,7 +78,9 @@ func TestClaimEndsUnknown(t *testing.T) {
 		c := s.mustClaim()
 		s.must(c.Unknown(s.Context()))
 		s.must(c.Unknown(s.Context()))
+		s.rule.OnUnknownOutcome = dedup.UnknownHold // it is free, not only there to be taken
 		next := s.mustClaim()
+		s.rule.OnUnknownOutcome = dedup.UnknownRelease
 		if err := c.Unknown(s.Context()); !errors.Is(err, dedup.ErrFenced) {
 			t.Errorf("unknown after another took it: %v", err)
 		}
@@ -143,6 +145,19 @@ func TestClaimIsRenewed(t *testing.T) {
 	}
 }
 
+// TestClaimOutlivesItsTTL: the claim of a running request doesn't expire.
+func TestClaimOutlivesItsTTL(t *testing.T) {
+	inBubble(t, func(r *dedup.Rule) { r.TTL = time.Minute }, func(s *scene) {
+		c := s.mustClaim()
+		for range 60 {
+			time.Sleep(7 * time.Second)
+			s.mustReject(dedup.ReasonInProgress)
+		}
+		s.must(c.Complete(s.Context(), answer("ok")))
+		s.mustReplay()
+	})
+}
+
 // TestClaimLosesItsLease when renewals fail to its end; then others see its outcome as
 // unknown, and it may still complete, since nobody took it.
 func TestClaimLosesItsLease(t *testing.T) {
@@ -182,6 +197,22 @@ func TestClaimLosesItsLease(t *testing.T) {
 		if got := s.mustReplay(); string(got.Body) != "late" {
 			t.Errorf("replay %q", got.Body)
 		}
+	})
+}
+
+// TestClaimRemembersThatItWasLost though it was renewed again before anybody asked: it
+// could have been taken over.
+func TestClaimRemembersThatItWasLost(t *testing.T) {
+	inBubble(t, nil, func(s *scene) {
+		c := s.mustClaim()
+		s.store.failRenewals(true)
+		time.Sleep(32 * time.Second)
+		s.store.failRenewals(false)
+		time.Sleep(time.Minute)
+		if !c.LeaseLost() {
+			t.Error("the lease is not lost")
+		}
+		s.must(c.Complete(s.Context(), answer("ok")))
 	})
 }
 

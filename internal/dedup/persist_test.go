@@ -176,6 +176,9 @@ func TestPersistStopsWhenFenced(t *testing.T) {
 			if !errors.Is(err, dedup.ErrFenced) || time.Since(s.store.start) != 0 {
 				t.Errorf("%s: %v after %v", name, err, time.Since(s.store.start))
 			}
+			if !old.LeaseLost() {
+				t.Errorf("%s: the lease is not lost", name)
+			}
 			s.must(next.Complete(s.Context(), answer("next")))
 			if got := s.mustReplay(); string(got.Body) != "next" {
 				t.Errorf("%s: replay %q", name, got.Body)

@@ -24,12 +24,18 @@ func TestOneShotExactBytes(t *testing.T) {
 		{name: "empty DELETE", method: "DELETE", want: "DELETE /p?x=1 HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n"},
 		{name: "GET", method: "GET", want: "GET /p?x=1 HTTP/1.1\r\nHost: H\r\n\r\n"},
 		{name: "body", method: "POST", body: "hello", want: "POST /p?x=1 HTTP/1.1\r\nHost: H\r\nContent-Length: 5\r\n\r\nhello"},
-		{name: "NoBody", method: "PUT", change: func(r *http.Request) { r.Body = http.NoBody },
-			want: "PUT /p?x=1 HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n"},
-		{name: "empty body without a length", method: "POST", change: func(r *http.Request) { r.Body = emptyBody{} },
-			want: "POST /p?x=1 HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n"},
-		{name: "unparsable target", method: "POST", opaque: `//a\b/../?q=1;r=%zz`,
-			want: "POST //a\\b/../?q=1;r=%zz HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n"},
+		{
+			name: "NoBody", method: "PUT", change: func(r *http.Request) { r.Body = http.NoBody },
+			want: "PUT /p?x=1 HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n",
+		},
+		{
+			name: "empty body without a length", method: "POST", change: func(r *http.Request) { r.Body = emptyBody{} },
+			want: "POST /p?x=1 HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n",
+		},
+		{
+			name: "unparsable target", method: "POST", opaque: `//a\b/../?q=1;r=%zz`,
+			want: "POST //a\\b/../?q=1;r=%zz HTTP/1.1\r\nHost: H\r\nContent-Length: 0\r\n\r\n",
+		},
 		{name: "headers", method: "POST", change: func(r *http.Request) {
 			r.Host = "caller.example"
 			r.Header = http.Header{

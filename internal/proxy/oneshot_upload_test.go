@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -160,7 +159,6 @@ func TestOneShotConcurrently(t *testing.T) {
 		}
 		return n%11 != 0 && n%89 != 0
 	})
-	before := runtime.NumGoroutine()
 	u := upstreamFor(t, up.url())
 	var wg sync.WaitGroup
 	var answered, unknown atomic.Int32
@@ -195,6 +193,8 @@ func TestOneShotConcurrently(t *testing.T) {
 	wg.Wait()
 	u.close()
 	t.Logf("%d answered, %d unknown, %d connections", answered.Load(), unknown.Load(), up.dials.Load())
-	// The upstream's own goroutines, one a connection, end when ours are closed.
-	rawEventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	// The upstream's goroutines, one a connection, end when ours are closed.
+	rawEventually(t, "all goroutines and connections have ended", func() bool {
+		return rawRunning("(*upload).run", "(*oneShot).RoundTrip", "(*oneShotConn).interrupt", "(*rawUpstream).serveConn") == 0
+	})
 }

@@ -95,6 +95,7 @@ func newH2Upstream(t *testing.T, end func(c net.Conn, stream uint32) (keep bool)
 			if err != nil {
 				return
 			}
+			t.Cleanup(func() { c.Close() })
 			go u.serve(c, end)
 		}
 	}()

@@ -3,10 +3,12 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,7 +116,9 @@ func upstreamFor(t *testing.T, url string) *upstream {
 // outgoingRequest is a request as ReverseProxy would hand it to a transport.
 func outgoingRequest(t *testing.T, u *upstream, method, target, body string) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, u.base.String()+target, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, u.base.String()+target, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,4 +168,19 @@ func rawEventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never came true: %s", what)
 		}
 	}
+}
+
+// rawRunning counts the goroutines with one of the functions in their stack.
+func rawRunning(functions ...string) int {
+	buf := make([]byte, 4<<20)
+	n := 0
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		for _, f := range functions {
+			if strings.Contains(stack, "internal/proxy."+f+"(") {
+				n++
+				break
+			}
+		}
+	}
+	return n
 }

@@ -97,8 +97,11 @@ func TestMemoryFullForARecordLeavesTheClaim(t *testing.T) {
 	m := openMemory(t, func(c *store.MemoryConfig) { c.MaxBytes = empty + 100 })
 	mustClaim(t, m, req, dedup.StateAcquired)
 	wantUsage(t, m, 1, empty+4)
+	_, err := m.Claim(t.Context(), request(time.Hour))
+	wantRefused(t, err, dedup.ErrStoreFull)
+	wantUsage(t, m, 1, empty+4)
 
-	_, err := m.Complete(t.Context(), req.ID, req.Token, dedup.Completion{TTL: time.Hour, Blob: make([]byte, 101)})
+	_, err = m.Complete(t.Context(), req.ID, req.Token, dedup.Completion{TTL: time.Hour, Blob: make([]byte, 101)})
 	wantRefused(t, err, dedup.ErrStoreFull)
 	wantUsage(t, m, 1, empty+4)
 	other := req
@@ -192,7 +195,9 @@ func TestMemoryAccountsForEverythingItGivesBack(t *testing.T) {
 			for j := range 300 {
 				req := request(time.Hour)
 				req.Note = fmt.Appendf(nil, "%d/%d", i, j)
-				mustClaim(t, m, req, dedup.StateAcquired)
+				if found, err := m.Claim(t.Context(), req); err != nil || found.State != dedup.StateAcquired {
+					t.Errorf("Claim: state %d, error %v", found.State, err)
+				}
 				if v, err := m.Release(t.Context(), req.ID, req.Token); err != nil || v != dedup.Applied {
 					t.Errorf("Release: verdict %d, error %v", v, err)
 				}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -21,6 +22,7 @@ func newRedisClient(cfg Config) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	redis.SetLogger(&logging.VoidLogger{}) // it would write to stderr what it returns as errors too
 	switch {
 	case cfg.Redis.MasterName != "":
 		return redis.NewFailoverClient(opts.Failover()), nil

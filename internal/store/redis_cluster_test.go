@@ -131,6 +131,33 @@ func isMoved(err error) bool {
 	return moved
 }
 
+// The Cluster's client repeats by itself what it may; it must not hide that an earlier
+// attempt may have been applied.
+func TestRedisClusterRefusalAfterALostReplyLeavesItOpen(t *testing.T) {
+	shim := storetest.StartShim(t, "127.0.0.1:1")
+	_, port, err := net.SplitHostPort(shim.Addr())
+	must(t, err)
+	node := storetest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", busPort(t), "--cluster-announce-port", port)
+	shim.Redirect(node.Addr())
+	must(t, node.Client().ClusterAddSlotsRange(t.Context(), 0, slots-1).Err())
+	eventually(t, "cluster formed", func() error {
+		if !contains(node.Client().ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	s := openRedis(t, "", func(c *store.Config) {
+		c.Redis.URL, c.Redis.Addresses, c.Redis.PoolSize = "", []string{shim.Addr(), shim.Addr()}, 1
+	})
+	warmUp(t, s)
+	shim.Redirect("127.0.0.1:1") // for the connections to come
+	shim.LoseReplies("evalsha", 1)
+	_, err = s.Claim(t.Context(), request(time.Hour))
+	if err == nil || errors.Is(err, dedup.ErrNotApplied) || shim.Lost() != 1 {
+		t.Fatalf("Claim: error %v, %d replies lost; want an error that leaves open whether it was applied", err, shim.Lost())
+	}
+}
+
 // The keys of a node that is gone are refused, in time.
 func goneNodeIsRefused(t *testing.T, nodes []*storetest.RedisServer) {
 	s := openRedis(t, "", func(c *store.Config) { onCluster(nodes)(c); c.Timeout = 500 * time.Millisecond })

@@ -124,7 +124,7 @@ func TestRedisRefusalAfterALostReplyLeavesItOpen(t *testing.T) {
 }
 
 func TestRedisThatNeverAnswersCostsTheTimeout(t *testing.T) {
-	const timeout, slack = 200 * time.Millisecond, 250 * time.Millisecond
+	const timeout, slack = 200 * time.Millisecond, 400 * time.Millisecond
 	server := storetest.StartRedis(t)
 	short := func(c *store.Config) { c.Timeout = timeout }
 	warm, waiting := openRedis(t, server.Addr(), short), openRedis(t, server.Addr(), func(c *store.Config) {
@@ -153,9 +153,10 @@ func TestRedisThatNeverAnswersCostsTheTimeout(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	caller, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	patient := openRedis(t, server.Addr(), nil)
+	caller, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	takes(t, "caller's deadline", 20*time.Millisecond+slack/2, func() error { _, err := warm.Claim(caller, request(time.Hour)); return err })
+	takes(t, "caller's deadline", 50*time.Millisecond+slack, func() error { _, err := patient.Claim(caller, request(time.Hour)); return err })
 	server.Resume()
 	eventually(t, "claim after the pause", func() error { _, err := warm.Claim(t.Context(), req); return err })
 }

@@ -61,7 +61,7 @@ func TestRedisClaimThatCanNotBeGivenBackIsLeftOpen(t *testing.T) {
 	master := storetest.StartRedis(t)
 	aclUser(t, master, "idem:", "-del", "+wait")
 	s := openRedis(t, master.Addr(), func(c *store.Config) {
-		c.KeyPrefix, c.Timeout, c.Redis.WaitReplicas = "idem:", 200*time.Millisecond, 1
+		c.KeyPrefix, c.Timeout, c.Redis.WaitReplicas = "idem:", time.Second, 1
 		c.Redis.Username, c.Redis.Password = aclName, aclPassword
 	})
 	req := request(time.Hour)

@@ -22,13 +22,19 @@ func (r *Redis) claimAndWait(ctx context.Context, key string, args ...any) (repl
 	if err != nil {
 		return nil, 0, err
 	}
+	reply, acks, err = r.claimOn(ctx, master, key, args...)
+	if addr, moved := redis.IsMovedError(err); moved {
+		if master = r.masterAt(ctx, addr); master != nil {
+			return r.claimOn(ctx, master, key, args...)
+		}
+	}
+	return reply, acks, err
+}
+
+func (r *Redis) claimOn(ctx context.Context, master *redis.Client, key string, args ...any) (reply any, acks int, err error) {
 	conn := master.Conn()
 	defer conn.Close()
 	reply, err = eval(ctx, conn, r.scripts.claim, key, args...)
-	if _, moved := redis.IsMovedError(err); moved {
-		// Learns where the slots are now, at once; ReloadState does it some time later.
-		_ = r.eachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
-	}
 	if err != nil || !tookClaim(reply) {
 		return reply, 0, err
 	}
@@ -47,6 +53,22 @@ func (r *Redis) masterOf(ctx context.Context, key string) (*redis.Client, error)
 	default:
 		return nil, fmt.Errorf("find master: unknown client %T", client)
 	}
+}
+
+// masterAt returns the client of the server at an address, or nil if it is none of the
+// Cluster's masters. Looking makes the client learn anew where the slots are.
+func (r *Redis) masterAt(ctx context.Context, addr string) *redis.Client {
+	var mu sync.Mutex
+	var found *redis.Client
+	_ = r.eachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if master.Options().Addr == addr {
+			found = master
+		}
+		return nil
+	})
+	return found
 }
 
 // giveBack releases a claim that too few replicas have, and returns the error to answer

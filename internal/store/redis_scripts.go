@@ -130,7 +130,8 @@ if not state then return 4 end
 if state ~= 'p' or token ~= ARGV[1] then return 3 end
 local r = force('SETRANGE', key, 26, instant(now() + ARGV[2]))
 if failed(r) then return fail(r) end
-if redis.call('PTTL', key) < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, ARGV[2]) end
+local ttl = redis.call('PTTL', key) -- negative: somebody made it live for ever
+if ttl >= 0 and ttl < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, ARGV[2]) end
 return 1
 `
 

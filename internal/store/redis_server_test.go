@@ -63,7 +63,7 @@ func TestRedisAtMaxmemory(t *testing.T) {
 
 	req := claimed["renewed"]
 	before := server.Client().PTTL(t.Context(), "idem:"+string(req.ID)).Val()
-	if v, err := s.Renew(t.Context(), req.ID, req.Token, 2*time.Hour); err != nil || v != dedup.Applied {
+	if v, err := s.Renew(t.Context(), req.ID, req.Token, 30*time.Minute); err != nil || v != dedup.Applied {
 		t.Fatalf("Renew: verdict %d, error %v", v, err)
 	}
 	if after := server.Client().PTTL(t.Context(), "idem:"+string(req.ID)).Val(); after <= 0 || after > before+time.Millisecond {

@@ -224,6 +224,7 @@ func (p *proxy) checkLog() {
 	for line := range strings.Lines(text) {
 		if !json.Valid([]byte(line)) {
 			p.t.Errorf("a line of the proxy's log is no JSON: %s", line)
+			break
 		}
 	}
 	p.mu.Lock()

@@ -156,6 +156,52 @@ func TestALateOwnerChangesNothing(t *testing.T) {
 	up.saw(t, 2)
 }
 
+// Nor may it end the claim of the one that came after it, whatever its own request came to.
+func TestALateOwnerEndsNoClaim(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]handler{"executed": created, "released": text(429, "later"), "dropped": dropped()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := newGate(t), newGate(t)
+			up := newUpstream(t, held(first, answer))
+			s := setup{store: sharedRedis(t), upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 1s, on_unknown_outcome: release}`}
+			owner, other := start(t, s), start(t, s)
+			req := request{key: newKey(), body: "x"}
+
+			late := owner.begin(req)
+			first.arrived(t)
+			resume := owner.pause()
+			up.answers(held(second, created))
+			var next pending
+			eventually(t, "taken over", func() bool {
+				next = other.begin(req)
+				select {
+				case <-second.arrivals:
+					return true
+				case got := <-next:
+					if got.err != nil {
+						t.Fatal(got.err)
+					}
+					got.res.refused(t, 409, "in_progress")
+					return false
+				}
+			})
+			first.open()
+			resume()
+			late.wait(t) // the contract doesn't say with what
+			for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				other.send(t, req).refused(t, 409, "in_progress")
+				owner.send(t, req).refused(t, 409, "in_progress")
+			}
+			second.open()
+			answer := next.wait(t).fresh(t, 201)
+			other.send(t, req).replays(t, answer)
+			owner.send(t, req).replays(t, answer)
+			up.saw(t, 2)
+		})
+	}
+}
+
 // With hold, what a paused owner did is still recorded by it if nobody else could act.
 func TestAPausedOwnerRecordsWhenItWakes(t *testing.T) {
 	t.Parallel()
