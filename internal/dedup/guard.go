@@ -32,6 +32,9 @@ type Decision struct {
 	Replay    *Record    // answer with this
 	Rejection *Rejection // refuse it
 
+	// TakenOver is set besides a Claim that was taken from an owner whose outcome nobody
+	// knows.
+	TakenOver bool
 	// InDoubt is set besides a Rejection when the store failed in such a way that it may
 	// have taken the claim, or may take it yet: withdraw it in the background.
 	InDoubt *Claim
@@ -50,7 +53,7 @@ func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	switch found.State {
 	case StateAcquired, StateTakenOver:
 		c.keepAlive()
-		return Decision{Claim: c}
+		return Decision{Claim: c, TakenOver: found.State == StateTakenOver}
 	case StateInProgress:
 		r := reject(ReasonInProgress, "A request with this idempotency key is being processed; retry shortly to get its answer.")
 		r.RetryAfter = min(time.Second, found.LeaseLeft)

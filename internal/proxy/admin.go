@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // readyTimeout bounds the store's part of a readiness probe; Kubernetes' own default for
@@ -34,7 +36,8 @@ func (p *Proxy) ready(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
 		if err := p.options.Store.Ping(ctx); err != nil {
-			say(w, http.StatusServiceUnavailable, "not ready: the store can't be written")
+			p.log.Warn("not ready: the store can't be used", zap.Error(err))
+			say(w, http.StatusServiceUnavailable, "not ready: the store can't be used; the proxy's log says why")
 			return
 		}
 	}

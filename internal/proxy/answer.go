@@ -81,6 +81,7 @@ func (p *Proxy) answer(w http.ResponseWriter, rule *dedup.Rule, rejection *dedup
 		Code:   rejection.Reason,
 		Error:  to.line,
 	})
+	body = append(body, '\n')
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

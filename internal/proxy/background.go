@@ -18,11 +18,14 @@ type background struct {
 	cancel      context.CancelFunc
 	running     *sync.WaitGroup
 	withdrawals chan struct{}
+	draining    context.Context // ends what is not worth waiting for
+	drain       context.CancelFunc
 }
 
 func newBackground() background {
 	ctx, cancel := context.WithCancel(context.Background())
-	return background{ctx, cancel, &sync.WaitGroup{}, make(chan struct{}, maxWithdrawals)}
+	draining, drain := context.WithCancel(ctx)
+	return background{ctx, cancel, &sync.WaitGroup{}, make(chan struct{}, maxWithdrawals), draining, drain}
 }
 
 // run runs f; its context ends when the proxy has no more time.
@@ -34,16 +37,18 @@ func (b background) run(f func(context.Context)) {
 func (b background) withdraw(c *dedup.Claim) {
 	select {
 	case b.withdrawals <- struct{}{}:
-		b.run(func(ctx context.Context) {
+		b.run(func(context.Context) {
 			defer func() { <-b.withdrawals }()
-			_ = c.Withdraw(ctx) // what can't be withdrawn is held as unknown when its lease is over
+			_ = c.Withdraw(b.draining) // what can't be withdrawn is held as unknown when its lease is over
 		})
 	default:
 	}
 }
 
-// wait waits for all of it to end, or for ctx; then the rest is cancelled.
+// wait waits for it to end, or for ctx; then the rest is cancelled. Withdrawals are not
+// waited for: without them a key is held, which is wrong only on the safe side.
 func (b background) wait(ctx context.Context) {
+	b.drain()
 	waitFor(ctx, b.running)
 	b.cancel()
 }

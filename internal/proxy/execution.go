@@ -29,6 +29,7 @@ type execution struct {
 	proxy   *Proxy
 	claim   *dedup.Claim
 	o       *observation
+	w       http.ResponseWriter
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	timeout *time.Timer
@@ -42,7 +43,7 @@ type execution struct {
 func (p *Proxy) execute(w http.ResponseWriter, r *http.Request, o *observation, claim *dedup.Claim, body []byte, held *hold) {
 	// A context without Done would make ReverseProxy watch the caller by itself.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	ex := &execution{proxy: p, claim: claim, o: o, ctx: ctx, cancel: cancel, held: held}
+	ex := &execution{proxy: p, claim: claim, o: o, w: w, ctx: ctx, cancel: cancel, held: held}
 	ex.timeout = time.AfterFunc(p.options.Upstream.ResponseTimeout, func() { cancel(errResponseTimeout) })
 	defer ex.close()
 
@@ -51,7 +52,6 @@ func (p *Proxy) execute(w http.ResponseWriter, r *http.Request, o *observation, 
 	rp.Transport = p.upstream.guarded
 	rp.ModifyResponse = ex.capture
 	rp.ErrorHandler = ex.failed
-	w.Header()["Content-Type"] = nil // net/http invents none then
 	o.sent()
 	rp.ServeHTTP(w, buffered(r.WithContext(ctx), body))
 }
@@ -77,6 +77,7 @@ func (ex *execution) capture(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return errors.New("the upstream switched protocols unasked")
 	}
+	inventNothing(ex.w)
 	cleanAnswer(rule, res)
 	ex.o.status = res.StatusCode
 	if rule.Releases(res.StatusCode) {
@@ -118,7 +119,6 @@ func (ex *execution) keep(res *http.Response, body []byte) {
 		Trailer:   dedup.Fields(res.Trailer),
 		Body:      body,
 	})
-	ex.o.size = len(body)
 }
 
 // pass records that the operation was executed, and then lets the answer stream to the

@@ -101,6 +101,10 @@ func seenBy(t *testing.T) (url string, next func() *http.Request) {
 }
 
 func TestTrusted(t *testing.T) {
+	trusted, err := newTrustedProxies(DefaultServerConfig().TrustedProxies)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for remote, want := range map[string]bool{
 		"127.0.0.1:1234":        true,
 		"127.9.9.9:1":           true,
@@ -123,7 +127,7 @@ func TestTrusted(t *testing.T) {
 		"127.0.0.1":             false,
 		"localhost:80":          false,
 	} {
-		if got := trusted(remote); got != want {
+		if got := trusted.has(remote); got != want {
 			t.Errorf("%q is trusted: %v, want %v", remote, got, want)
 		}
 	}

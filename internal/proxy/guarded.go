@@ -14,6 +14,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	defer o.end()
 	if rejection := p.guarded(w, r, o); rejection != nil {
 		o.reject(rejection)
+		hurry(w, r)
 		o.status = p.answer(w, rt.rule, rejection)
 	}
 }
@@ -61,6 +62,7 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	o.id = op.ID
 
 	decision := p.guard.Begin(r.Context(), rule, op)
+	o.takenOver = decision.TakenOver
 	if decision.InDoubt != nil {
 		p.later.withdraw(decision.InDoubt)
 	}

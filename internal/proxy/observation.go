@@ -2,11 +2,13 @@ package proxy
 
 import (
 	"net/http"
+	"net/http/httputil"
 	"time"
 
 	"go.uber.org/zap"
 
 	"idemproxy/internal/dedup"
+	"idemproxy/internal/metrics"
 )
 
 // An observation is what is known of one request that a rule matches. The story writes
@@ -24,7 +26,7 @@ type observation struct {
 	cause       string // of an unknown outcome; "" when the outcome is known
 	err         error
 	leaseLost   bool
-	size        int           // of the recorded answer's body, in bytes
+	takenOver   bool // from an owner whose outcome nobody knows
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
 }
@@ -45,10 +47,19 @@ func (p *Proxy) begin(r *http.Request, rt *route) *observation {
 	return &observation{proxy: p, route: rt, request: r, started: time.Now(), outcome: outcomeFailed}
 }
 
-// passThrough forwards the request unguarded.
+// passThrough forwards the request unguarded, though a rule matches it.
 func (o *observation) passThrough(w http.ResponseWriter, r *http.Request) {
 	o.outcome = outcomePassedThrough
-	o.proxy.passThrough(w, r, o.route)
+	rewrite := func(pr *httputil.ProxyRequest) {
+		o.proxy.rewrite(pr)
+		o.route.restoreHeaders(pr)
+	}
+	o.proxy.forward(w, r, rewrite, func(res *http.Response) {
+		o.status = res.StatusCode
+		if o.route.rule.ReplayHeader != "" {
+			res.Header.Del(o.route.rule.ReplayHeader)
+		}
+	})
 }
 
 func (o *observation) abandon()            { o.outcome = outcomeAbandoned }
@@ -83,7 +94,6 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 	switch o.outcome {
 	case outcomeExecuted:
 		m.Executed(overhead, o.upstreamFor)
-		o.proxy.options.Metrics.RecordSize(o.size)
 	case outcomeReplayed:
 		m.Replayed(overhead)
 	case outcomePassedThrough:
@@ -98,6 +108,9 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 	if o.cause != "" {
 		m.UnknownOutcome(o.cause)
 	}
+	if o.takenOver {
+		m.UnknownOutcome(metrics.CauseLease)
+	}
 	if o.leaseLost {
 		m.LostLease()
 	}
@@ -109,7 +122,7 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 // log writes the request's one line: what happened, nothing that the caller sent. Failures
 // of the store and the upstream are written even when access lines are not asked for.
 func (o *observation) log(took time.Duration, gone bool) {
-	trouble := o.err != nil || o.cause != "" || o.leaseLost
+	trouble := o.err != nil || o.cause != "" || o.leaseLost || o.takenOver
 	if !trouble && !o.proxy.options.AccessLog {
 		return
 	}
@@ -140,6 +153,9 @@ func (o *observation) log(took time.Duration, gone bool) {
 	}
 	if o.leaseLost {
 		fields = append(fields, zap.Bool("lease_lost", true))
+	}
+	if o.takenOver {
+		fields = append(fields, zap.Bool("taken_over", true))
 	}
 	if gone {
 		fields = append(fields, zap.Bool("caller_gone", true))

@@ -97,7 +97,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := p.routes.match(r)
 	if route == nil {
 		p.passed.PassedThrough()
-		p.forward(w, r)
+		p.forward(w, r, p.rewrite, nil)
 		return
 	}
 	p.running.Add(1)
@@ -110,28 +110,30 @@ func (p *Proxy) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{Rewrite: p.rewrite, BufferPool: p.copies, ErrorLog: zap.NewStdLog(zap.NewNop())}
 }
 
-// forward passes a request through, unguarded.
-func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
-	w.Header()["Content-Type"] = nil // net/http invents none then
-	p.plain.ServeHTTP(w, r)
-}
-
-// passThrough passes a request that a rule matches through, unguarded.
-func (p *Proxy) passThrough(w http.ResponseWriter, r *http.Request, rt *route) {
+// forward passes a request through, unguarded. The answer's head is shown to see, if there
+// is one, before it is passed on.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, rewrite func(*httputil.ProxyRequest), see func(*http.Response)) {
 	rp := *p.plain
-	rp.Rewrite = func(pr *httputil.ProxyRequest) {
-		p.rewrite(pr)
-		rt.restoreHeaders(pr)
-	}
+	rp.Rewrite = rewrite
 	rp.ModifyResponse = func(res *http.Response) error {
-		if rt.rule.ReplayHeader != "" {
-			res.Header.Del(rt.rule.ReplayHeader)
+		inventNothing(w)
+		if see != nil {
+			see(res)
 		}
 		return nil
 	}
-	w.Header()["Content-Type"] = nil // net/http invents none then
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		// Otherwise net/http takes the rest of the body from under the transport's hands
+		// when an answer begins before it is sent. It fails only for a ResponseWriter that
+		// is not net/http's.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
 	rp.ServeHTTP(w, r)
 }
+
+// inventNothing keeps net/http from inventing a Content-Type for an answer that has none.
+// It is needed just before the head: ReverseProxy clears all headers after a 1xx.
+func inventNothing(w http.ResponseWriter) { w.Header()["Content-Type"] = nil }
 
 // plainFailed answers an unguarded request that the upstream did not answer.
 func (p *Proxy) plainFailed(w http.ResponseWriter, r *http.Request, err error) {

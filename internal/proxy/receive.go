@@ -50,6 +50,18 @@ func (p *Proxy) receive(w http.ResponseWriter, r *http.Request, limit dedup.Size
 	return nil, &dedup.Rejection{Reason: dedup.ReasonBadRequest, Err: err, Detail: "The body of the request ended early or is malformed; nothing was sent on."}
 }
 
+// unreadGrace is how long a refusal waits for a body that nobody wants.
+const unreadGrace = 100 * time.Millisecond
+
+// hurry bounds the time that net/http takes to drain the body of a request which is
+// refused: it does so before it sends the answer, to keep the connection. A body that is
+// here already costs nothing; one that doesn't come costs the connection.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadGrace))
+	}
+}
+
 func tooLarge(limit dedup.Size) *dedup.Rejection {
 	return &dedup.Rejection{Reason: dedup.ReasonRequestTooLarge, Detail: fmt.Sprintf("The body of the request is larger than %v bytes; nothing was sent on.", int64(limit))}
 }

@@ -12,7 +12,7 @@ import (
 // rule's replay header.
 func replay(w http.ResponseWriter, rule *dedup.Rule, record *dedup.Record) {
 	h := w.Header()
-	h["Content-Type"] = nil // net/http invents none then
+	inventNothing(w)
 	maps.Copy(h, record.Header)
 	if rule.ReplayHeader != "" {
 		h.Set(rule.ReplayHeader, "true")

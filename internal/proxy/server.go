@@ -82,6 +82,8 @@ func (p *Proxy) servers() (main, admin *http.Server) {
 		IdleTimeout:       p.options.Server.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          errorLog,
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is the upstream's too
 	}
 	admin = &http.Server{
 		Handler:           p.adminHandler(),

@@ -46,6 +46,9 @@ func (o observed) Complete(ctx context.Context, id dedup.ID, token dedup.Token, 
 	start := time.Now()
 	verdict, err := o.store.Complete(ctx, id, token, c)
 	o.observe(metrics.OpComplete, start, err)
+	if err == nil && !c.Unknown {
+		o.metrics.RecordSize(len(c.Blob))
+	}
 	return verdict, err
 }
 
