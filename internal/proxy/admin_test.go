@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
 	"idemproxy/internal/dedup"
+
 	"idemproxy/internal/metrics"
 )
 
@@ -33,7 +35,7 @@ func pingHangs(ctx context.Context) error {
 
 // administered is a proxy of which only the admin endpoints work.
 func administered(ping func(context.Context) error, change func(*Proxy)) http.Handler {
-	p := &Proxy{options: Options{Admin: DefaultAdminConfig(), Store: pingStore{ping: ping}, Metrics: metrics.New("1.2.3")}}
+	p := &Proxy{options: Options{Admin: DefaultAdminConfig(), Store: pingStore{ping: ping}, Metrics: metrics.New("1.2.3")}, log: zap.NewNop()}
 	if change != nil {
 		change(p)
 	}
@@ -56,7 +58,7 @@ func TestAdmin(t *testing.T) {
 		"livez":                        {path: "/livez", ping: pingFails, status: 200, body: "ok\n"},
 		"startupz":                     {path: "/startupz", ping: pingFails, status: 200, body: "ok\n"},
 		"readyz":                       {path: "/readyz", status: 200, body: "ready\n"},
-		"readyz, store broken":         {path: "/readyz", ping: pingFails, status: 503, body: "not ready: the store can't be written\n"},
+		"readyz, store broken":         {path: "/readyz", ping: pingFails, status: 503, body: "not ready: the store can't be used; the proxy's log says why\n"},
 		"readyz, store not required":   {path: "/readyz", ping: pingFails, change: storeless, status: 200, body: "ready\n"},
 		"readyz, draining":             {path: "/readyz", change: draining, status: 503, body: "not ready: draining\n"},
 		"readyz, draining, no store":   {path: "/readyz", change: func(p *Proxy) { draining(p); storeless(p) }, status: 503, body: "not ready: draining\n"},

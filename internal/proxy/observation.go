@@ -26,7 +26,7 @@ type observation struct {
 	cause       string // of an unknown outcome; "" when the outcome is known
 	err         error
 	leaseLost   bool
-	takenOver   bool // from an owner whose outcome nobody knows
+	takenOver   bool          // from an owner whose outcome nobody knows
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
 }
