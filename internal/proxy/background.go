@@ -7,9 +7,10 @@ import (
 	"idemproxy/internal/dedup"
 )
 
-// maxWithdrawals bounds how many claims are withdrawn at once. A claim beyond it, should
-// the store have taken it, is held as an unknown outcome: wrong only on the safe side.
-const maxWithdrawals = 256
+// maxWithdrawals bounds how many claims wait to be withdrawn, some kilobytes each. A claim
+// beyond it, should the store have taken it, is held as an unknown outcome: wrong only on
+// the safe side.
+const maxWithdrawals = 10_000
 
 // background is what goes on after a request was answered: ends of claims that the store
 // did not take at once.
