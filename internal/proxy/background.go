@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"sync"
 
 	"idemproxy/internal/dedup"
 )
@@ -17,18 +16,22 @@ const maxWithdrawals = 10_000
 type background struct {
 	ctx         context.Context
 	cancel      context.CancelFunc
-	running     *sync.WaitGroup
+	running     *tally
 	withdrawals chan struct{}
 }
 
 func newBackground() background {
 	ctx, cancel := context.WithCancel(context.Background())
-	return background{ctx, cancel, &sync.WaitGroup{}, make(chan struct{}, maxWithdrawals)}
+	return background{ctx, cancel, &tally{}, make(chan struct{}, maxWithdrawals)}
 }
 
 // run runs f; its context ends when the proxy has no more time.
 func (b background) run(f func(context.Context)) {
-	b.running.Go(func() { f(b.ctx) })
+	b.running.Add(1)
+	go func() {
+		defer b.running.Done()
+		f(b.ctx)
+	}()
 }
 
 // withdraw takes back a claim that the store may have taken although it gave no answer.
@@ -45,21 +48,6 @@ func (b background) withdraw(c *dedup.Claim) {
 
 // wait waits for all of it to end, or for ctx; then the rest is cancelled.
 func (b background) wait(ctx context.Context) {
-	waitFor(ctx, b.running)
+	b.running.wait(ctx)
 	b.cancel()
-}
-
-// waitFor waits for a group or for ctx. It reports whether the group ended.
-func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
-	done := make(chan struct{})
-	go func() {
-		group.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -44,8 +43,8 @@ type Proxy struct {
 	listener, adminListener net.Listener
 
 	draining atomic.Bool
-	running  sync.WaitGroup // guarded requests
-	later    background     // what goes on after a request was answered
+	running  tally      // guarded requests
+	later    background // what goes on after a request was answered
 }
 
 // New makes a Proxy. It fails on rules or an upstream that Validate or CheckRoutes would
