@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -123,6 +124,28 @@ func TestFingerprintOfQuery(t *testing.T) {
 				t.Errorf("%q and %q: the definition below says %v", tc.a, tc.b, slow)
 			}
 		})
+	}
+}
+
+// TestFingerprintOfALongQuery: a sort that is stable for a few parameters only is not.
+func TestFingerprintOfALongQuery(t *testing.T) {
+	var mixed, sorted, swapped []string
+	for i := range 100 {
+		mixed = append(mixed, fmt.Sprintf("t=%d", i), fmt.Sprintf("a=%d", i), fmt.Sprintf("%%74=%d", i))
+		sorted = append(sorted, fmt.Sprintf("t=%d", i), fmt.Sprintf("%%74=%d", i))
+		swapped = append(swapped, fmt.Sprintf("%%74=%d", i), fmt.Sprintf("t=%d", i))
+	}
+	for i := range 100 {
+		sorted, swapped = append(sorted, fmt.Sprintf("a=%d", i)), append(swapped, fmt.Sprintf("a=%d", i))
+	}
+	of := func(pieces []string) dedup.Fingerprint {
+		return new(dedup.DefaultRule().Fingerprint).Of(dedup.Request{Method: "POST", Target: "/x?" + strings.Join(pieces, "&")})
+	}
+	if of(mixed) != of(sorted) {
+		t.Error("the order of names counts")
+	}
+	if of(mixed) == of(swapped) {
+		t.Error("the order of the values of a name does not count")
 	}
 }
 
