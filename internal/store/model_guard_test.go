@@ -505,7 +505,7 @@ func checks(t *testing.T, n string) {
 // TestModelOfTheGuardOnMemory: random interleavings of callers and owners, lost and late
 // commands, expiries and takeovers never surprise the model.
 func TestModelOfTheGuardOnMemory(t *testing.T) {
-	checks(t, "1000")
+	checks(t, "3000")
 	p := pace{
 		lease: 30 * time.Second, ttl: 10 * time.Minute, steps: [2]int{5, 40},
 		sleeps: []time.Duration{time.Second, 10 * time.Second, 29 * time.Second, 30 * time.Second, 31 * time.Second, time.Minute, 10 * time.Minute},

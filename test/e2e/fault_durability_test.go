@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// How much is asked of Redis before a claim counts.
+
+// With wait_replicas a claim counts only when a replica has it.
+func TestFaultAClaimWaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	master := startProcess(t)
+	replica := replicaOf(t, master)
+	s := redisVia(master.addr(), 2*time.Second, "wait_replicas: 1")
+	up := newWireUpstream(t, answers201)
+	p := start(t, setup{store: s, upstream: up.url, routes: payments})
+	done, req := request{key: newKey(), body: "x"}, request{key: newKey(), body: "y"}
+	recorded := p.twice(t, done, 201)
+	d, g := running(t, p, up, req)
+	if keys, err := replica.client().Keys(t.Context(), s.prefix+"*").Result(); err != nil || len(keys) < 2 {
+		t.Errorf("the upstream has the request, and the replica has the keys %q, %v", keys, err)
+	}
+
+	replica.kill()
+	lost := request{key: newKey(), body: "z"}
+	before := master.client().DBSize(t.Context()).Val()
+	began := time.Now()
+	p.send(t, lost).refused(t, 503, "store_unavailable")
+	quickly(t, began)
+	up.ran(t, lost.key, 0)
+	if after := master.client().DBSize(t.Context()).Val(); after > before {
+		t.Errorf("%d keys, before the refused claim %d: it was not given back", after, before)
+	}
+	// What was claimed before is recorded, and replayed, without a replica.
+	g.open()
+	first := d.wait(t).fresh(t, 201)
+	p.send(t, req).replays(t, first)
+	p.send(t, done).replays(t, recorded)
+
+	replica.start()
+	p.settled(t, lost).fresh(t, 201)
+
+	replica.pause() // it is there, and silent
+	mute := request{key: newKey(), body: "m"}
+	began = time.Now()
+	p.send(t, mute).refused(t, 503, "store_unavailable")
+	quickly(t, began)
+	up.ran(t, mute.key, 0)
+	replica.resume()
+	p.settled(t, mute).fresh(t, 201)
+	for _, k := range []string{done.key, req.key, lost.key, mute.key} {
+		up.ran(t, k, 1)
+	}
+}
+
+// A claim that a replica has survives the failover to it.
+func TestFaultAClaimSurvivesTheFailoverItWaitedFor(t *testing.T) {
+	t.Parallel()
+	master := startProcess(t)
+	replica := replicaOf(t, master)
+	k := newShim(t, master.addr())
+	s := redisVia(k.addr, 2*time.Second, "wait_replicas: 1")
+	up := newWireUpstream(t, answers201)
+	p := start(t, setup{store: s, upstream: up.url, routes: payments})
+	other := start(t, setup{store: s.via(replica.addr(), 2*time.Second), upstream: up.url, routes: payments, unready: true})
+	req := request{key: newKey(), body: "x"}
+	_, g := running(t, p, up, req)
+	k.hold() // the owner is not heard of again
+	master.kill()
+	replica.do("replicaof", "no", "one")
+	p.kill()
+	g.open()
+	var res *response
+	eventually(t, "answered by the new master", func() bool {
+		res = other.send(t, req)
+		return problemOf(res).Code != "store_unavailable"
+	})
+	res.refused(t, 409, "in_progress") // for the lease of 30 s; then it is unknown
+	up.ran(t, req.key, 1)
+}
+
+// A Redis that may evict claims is told of, loudly.
+func TestFaultAnEvictingRedisIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	server := startProcess(t, "--maxmemory-policy", "volatile-ttl")
+	up := newWireUpstream(t, answers201)
+	p := start(t, setup{store: redisVia(server.addr(), time.Second), upstream: up.url, routes: payments})
+	p.logged(t, `"level":"warn"`, "THE STORE MAY EVICT CLAIMS", "volatile-ttl")
+	p.twice(t, request{key: newKey()}, 201) // it serves all the same
+
+	server.do("config", "set", "maxmemory-policy", "noeviction")
+	p.restart()
+	if log := p.log.String(); strings.Contains(log, "EVICT") {
+		t.Errorf("it warns of noeviction:\n%s", log)
+	}
+}
+
+// Where noeviction is required, the program doesn't start on a Redis that evicts, and is
+// not ready on one that doesn't say.
+func TestFaultNoevictionIsRequired(t *testing.T) {
+	t.Parallel()
+	server := startProcess(t, "--maxmemory-policy", "allkeys-lru")
+	up := newWireUpstream(t, answers201)
+	s := redisVia(server.addr(), time.Second, "require_noeviction: true")
+	file := filepath.Join(t.TempDir(), "idemproxy.yaml")
+	write(t, file, setup{store: s, upstream: up.url, routes: payments}.yaml(local(freePort()), local(freePort())))
+	exit, _, stderr := once(t, "serve", "--config", file)
+	if exit != 1 || !strings.Contains(stderr, "allkeys-lru") || !strings.Contains(stderr, "require_noeviction") {
+		t.Errorf("exit %d:\n%s", exit, stderr)
+	}
+	server.do("config", "set", "maxmemory-policy", "noeviction")
+	p := start(t, setup{store: s, upstream: up.url, routes: payments})
+	p.twice(t, request{key: newKey()}, 201)
+
+	server.do("config", "set", "maxmemory-policy", "allkeys-lru") // later
+	eventually(t, "not ready", func() bool { return p.probe("/readyz") == 503 })
+}
+
+// A user who may not ask for the policy: that is said, too.
+func TestFaultTheEvictionPolicyIsForbiddenToKnow(t *testing.T) {
+	t.Parallel()
+	server := startProcess(t)
+	up := newWireUpstream(t, answers201)
+	s := storage{prefix: "fault:"}
+	server.do("acl", "setuser", "sidecar", "reset", "on", ">correct-horse-battery", "~"+s.prefix+"*",
+		"+get", "+set", "+getrange", "+setrange", "+pttl", "+pexpire", "+del", "+time", "+evalsha", "+eval")
+	with := func(more ...string) storage {
+		return s.via(server.addr(), time.Second, append(more, "username: sidecar", "password: correct-horse-battery")...)
+	}
+	p := start(t, setup{store: with(), upstream: up.url, routes: payments})
+	p.logged(t, `"level":"warn"`, "eviction policy", "not known", "NOPERM")
+	p.twice(t, request{key: newKey()}, 201)
+	p.secret("correct-horse-battery")
+
+	strict := start(t, setup{store: with("require_noeviction: true"), upstream: up.url, routes: payments, unready: true})
+	strict.logged(t, `"level":"warn"`, "eviction policy", "NOPERM")
+	if ready := strict.probe("/readyz"); ready != 503 {
+		t.Errorf("readyz %d although the policy is not known", ready)
+	}
+	server.do("acl", "setuser", "sidecar", "+info")
+	strict.waitReady()
+}
