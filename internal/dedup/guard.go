@@ -40,6 +40,9 @@ type Decision struct {
 	InDoubt *Claim
 }
 
+// errLateAnswer says that a claim was ours, and that by now it may be another's.
+var errLateAnswer = errors.New("the store answered after the lease of the claim was over")
+
 // Begin decides about an operation in one round trip to the store.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
@@ -52,6 +55,9 @@ func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	}
 	switch found.State {
 	case StateAcquired, StateTakenOver:
+		if c.LeaseLost() {
+			return g.failed(c, errLateAnswer)
+		}
 		c.keepAlive()
 		return Decision{Claim: c}
 	case StateInProgress:

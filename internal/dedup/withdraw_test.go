@@ -191,3 +191,27 @@ func TestWithdrawWithAShortLease(t *testing.T) {
 		s.must(s.mustClaim().Release(s.Context()))
 	})
 }
+
+// TestClaimThatIsAnsweredAfterItsLease: by then another may execute, so this one must not.
+func TestClaimThatIsAnsweredAfterItsLease(t *testing.T) {
+	inBubble(t, releaseUnknown, func(s *scene) {
+		slow := func(d time.Duration) func(context.Context, dedup.ClaimRequest) (dedup.Found, error) {
+			return func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
+				found, err := s.store.Store.Claim(ctx, req)
+				time.Sleep(d)
+				return found, err
+			}
+		}
+		s.store.claim = slow(29 * time.Second)
+		s.must(s.mustClaim().Release(s.Context()))
+		s.store.claim = slow(30 * time.Second)
+		d := s.begin()
+		s.store.claim = nil
+		wantRejection(s, d.Rejection, dedup.ReasonStoreUnavailable, "")
+		if d.Claim != nil || d.InDoubt == nil {
+			t.Fatalf("decision %+v, want a claim in doubt and none to execute", d)
+		}
+		s.must(d.InDoubt.Withdraw(context.Background()))
+		s.must(s.mustClaim().Release(s.Context()))
+	})
+}
