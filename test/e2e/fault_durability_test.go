@@ -82,6 +82,48 @@ func TestFaultAClaimSurvivesTheFailoverItWaitedFor(t *testing.T) {
 	up.ran(t, req.key, 1)
 }
 
+// Redis itself can refuse writes that no replica would get (min-replicas-to-write). Claims
+// are refused then; what runs is recorded when there is a replica again.
+func TestFaultRedisWantsReplicas(t *testing.T) {
+	t.Parallel()
+	master := startProcess(t)
+	up := newWireUpstream(t, answers201)
+	p := start(t, setup{store: redisVia(master.addr(), time.Second), upstream: up.url, routes: payments})
+	req, lost := request{key: newKey(), body: "x"}, request{key: newKey(), body: "y"}
+	d, g := running(t, p, up, req)
+	master.do("config", "set", "min-replicas-to-write", "1")
+	p.send(t, lost).refused(t, 503, "store_unavailable")
+	up.ran(t, lost.key, 0)
+	g.open()
+	first := d.wait(t).fresh(t, 201)
+	replicaOf(t, master)
+	p.settled(t, req).replays(t, first)
+	p.settled(t, lost).fresh(t, 201)
+	up.ran(t, req.key, 1)
+	up.ran(t, lost.key, 1)
+}
+
+// The store's clock alone says what is over. What it lets expire early, as when it is set
+// forward, is free; see docs/guarantees.md.
+func TestFaultTheStoresClockDecides(t *testing.T) {
+	t.Parallel()
+	server := startProcess(t)
+	s := redisVia(server.addr(), time.Second)
+	up := newWireUpstream(t, answers201)
+	p := start(t, setup{store: s, upstream: up.url, routes: payments})
+	req := request{key: newKey(), body: "x"}
+	p.twice(t, req, 201)
+	keys, err := server.client().Keys(t.Context(), s.prefix+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		server.do("pexpire", k, 1)
+	}
+	eventually(t, "expired", func() bool { return p.send(t, req).get(replayHeader) == "" })
+	up.ran(t, req.key, 2)
+}
+
 // A Redis that may evict claims is told of, loudly.
 func TestFaultAnEvictingRedisIsWarnedOf(t *testing.T) {
 	t.Parallel()

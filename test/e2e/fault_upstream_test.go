@@ -442,3 +442,27 @@ func TestFaultTheUpstreamClosesIdleConnections(t *testing.T) {
 		}
 	})
 }
+
+// An answer without a length that ends with its connection, as HTTP/1.0 has it, is whole
+// when the connection ends properly. That it was cut there nobody can see; a reset one can.
+func TestFaultAnAnswerThatEndsWithItsConnection(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storage) {
+		const unframed = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\n\r\nthe answer, or its first half"
+		up := newWireUpstream(t, raw(unframed))
+		p := start(t, setup{store: s, upstream: up.url, routes: payments})
+		req := request{key: newKey(), body: "x"}
+		first := p.send(t, req).fresh(t, 201)
+		p.send(t, req).replays(t, first)
+		up.ran(t, req.key, 1)
+
+		up.does(func(c net.Conn, x execution) bool {
+			_, _ = io.WriteString(c, unframed)
+			time.Sleep(50 * time.Millisecond) // the reset takes nothing with it
+			return rawReset("")(c, x)
+		})
+		req = request{key: newKey(), body: "x"}
+		p.send(t, req).refused(t, 502, "upstream_failed")
+		p.send(t, req).refused(t, 409, "outcome_unknown")
+		up.ran(t, req.key, 1)
+	})
+}
