@@ -16,6 +16,7 @@ type Claim struct {
 	rule  *Rule
 	op    Operation
 	token Token
+	turns chan struct{} // see Withdraw
 
 	mu       sync.Mutex // guards what follows
 	timer    *time.Timer
@@ -105,6 +106,10 @@ func (c *Claim) Persist(ctx context.Context, end func(context.Context) error) er
 	ctx, cancel := context.WithDeadline(ctx, c.leaseEnd)
 	c.mu.Unlock()
 	defer cancel()
+	return persist(ctx, end)
+}
+
+func persist(ctx context.Context, end func(context.Context) error) error {
 	pause := 50 * time.Millisecond
 	for {
 		err := end(ctx)
@@ -121,10 +126,23 @@ func (c *Claim) Persist(ctx context.Context, end func(context.Context) error) er
 }
 
 // Withdraw frees a claim that the store may have taken although it gave no answer. A
-// command that timed out may be applied late, so a release that found nothing is repeated
-// a second later.
+// command that timed out may be applied late: as soon as a store that hung goes on, also
+// long after the lease, and then nobody would execute the key until its TTL. So it goes on
+// until the store answers, and a release is repeated a second later. While a store is away
+// the Guard's claims take turns in asking for it.
 func (c *Claim) Withdraw(ctx context.Context) error {
-	if err := c.Persist(ctx, c.Release); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, c.rule.TTL)
+	defer cancel()
+	release := func(ctx context.Context) error {
+		select {
+		case c.turns <- struct{}{}:
+			defer func() { <-c.turns }()
+			return c.Release(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := persist(ctx, release); err != nil {
 		return err
 	}
 	select {
@@ -132,10 +150,7 @@ func (c *Claim) Withdraw(ctx context.Context) error {
 		return ctx.Err()
 	case <-time.After(time.Second):
 	}
-	c.mu.Lock()
-	c.leaseEnd = time.Now().Add(max(c.rule.Lease, time.Second)) // applied late, it lives from then on
-	c.mu.Unlock()
-	return c.Persist(ctx, c.Release)
+	return persist(ctx, release)
 }
 
 // keepAlive renews the lease at a third of it, from now until the claim ends.

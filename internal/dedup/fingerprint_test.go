@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,23 +35,28 @@ func TestFingerprintIsGolden(t *testing.T) {
 		want string
 	}{
 		{
-			dedup.DefaultRule().Fingerprint, dedup.Request{Method: "POST", Target: "/payments"},
+			dedup.DefaultRule().Fingerprint,
+			dedup.Request{Method: "POST", Target: "/payments"},
 			"397921282dcc72e19e3e1eb89f29a8a8ebdd538dfad0137f031a18e9c3d5fce2",
 		},
 		{
-			dedup.DefaultRule().Fingerprint, dedup.Request{Method: "POST", Target: "/payments?b=2&a=1", Body: []byte(`{"amount":100}`)},
+			dedup.DefaultRule().Fingerprint,
+			dedup.Request{Method: "POST", Target: "/payments?b=2&a=1", Body: []byte(`{"amount":100}`)},
 			"7fd4acb9ddd9ddf53819f3704c477d6ad10cf5a3e60876ee1af44efddbc38a2d",
 		},
 		{
-			with, dedup.Request{Method: "PATCH", Target: "/a%2Fb?b=%zz&a=1", Body: allBytes(), Header: headers("X-Account: a", "X-Account: b")},
+			with,
+			dedup.Request{Method: "PATCH", Target: "/a%2Fb?b=%zz&a=1", Body: allBytes(), Header: headers("X-Account: a", "X-Account: b")},
 			"03a679836f97ca2d73f6e1e2404002bc4f45c06d280f6068fea9dd9e588bec9e",
 		},
 		{
-			dedup.DefaultRule().Fingerprint, dedup.Request{Method: "DELETE", Target: "/x?"},
+			dedup.DefaultRule().Fingerprint,
+			dedup.Request{Method: "DELETE", Target: "/x?"},
 			"e9519c5ce84a10b5a9885908bd5826707381a723fb5f3ef43f889dbd79279912",
 		},
 		{
-			nothing, dedup.Request{Method: "POST", Target: "/x", Header: headers("x: 1"), Body: []byte("b")},
+			nothing,
+			dedup.Request{Method: "POST", Target: "/x", Header: headers("x: 1"), Body: []byte("b")},
 			"e06ebf6aacb36420c091a6f39e63d77f2b4c473147630d3fef42e80b46db6b64",
 		},
 	} {
@@ -118,6 +124,28 @@ func TestFingerprintOfQuery(t *testing.T) {
 				t.Errorf("%q and %q: the definition below says %v", tc.a, tc.b, slow)
 			}
 		})
+	}
+}
+
+// TestFingerprintOfALongQuery: a sort that is stable for a few parameters only is not.
+func TestFingerprintOfALongQuery(t *testing.T) {
+	var mixed, sorted, swapped []string
+	for i := range 100 {
+		mixed = append(mixed, fmt.Sprintf("t=%d", i), fmt.Sprintf("a=%d", i), fmt.Sprintf("%%74=%d", i))
+		sorted = append(sorted, fmt.Sprintf("t=%d", i), fmt.Sprintf("%%74=%d", i))
+		swapped = append(swapped, fmt.Sprintf("%%74=%d", i), fmt.Sprintf("t=%d", i))
+	}
+	for i := range 100 {
+		sorted, swapped = append(sorted, fmt.Sprintf("a=%d", i)), append(swapped, fmt.Sprintf("a=%d", i))
+	}
+	of := func(pieces []string) dedup.Fingerprint {
+		return new(dedup.DefaultRule().Fingerprint).Of(dedup.Request{Method: "POST", Target: "/x?" + strings.Join(pieces, "&")})
+	}
+	if of(mixed) != of(sorted) {
+		t.Error("the order of names counts")
+	}
+	if of(mixed) == of(swapped) {
+		t.Error("the order of the values of a name does not count")
 	}
 }
 

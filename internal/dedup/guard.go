@@ -13,10 +13,13 @@ import (
 type Guard struct {
 	store Store
 	token func() Token
+	turns chan struct{} // has room for those who ask a store that is away; see Claim.Withdraw
 }
 
 // NewGuard returns a Guard over a store.
-func NewGuard(store Store) *Guard { return &Guard{store: store, token: NewToken} }
+func NewGuard(store Store) *Guard {
+	return &Guard{store: store, token: NewToken, turns: make(chan struct{}, 8)}
+}
 
 // An Operation is a request as the Guard sees it.
 type Operation struct {
@@ -40,9 +43,12 @@ type Decision struct {
 	InDoubt *Claim
 }
 
+// errLateAnswer says that a claim was ours, and that by now it may be another's.
+var errLateAnswer = errors.New("the store answered after the lease of the claim was over")
+
 // Begin decides about an operation in one round trip to the store.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
-	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), leaseEnd: time.Now().Add(rule.Lease)}
+	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
 	found, err := g.store.Claim(ctx, ClaimRequest{
 		ID: op.ID, Token: c.token, Lease: rule.Lease, TTL: rule.TTL,
 		Takeover: rule.OnUnknownOutcome == UnknownRelease,
@@ -52,6 +58,9 @@ func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	}
 	switch found.State {
 	case StateAcquired, StateTakenOver:
+		if c.LeaseLost() {
+			return g.failed(c, errLateAnswer)
+		}
 		c.keepAlive()
 		return Decision{Claim: c, TakenOver: found.State == StateTakenOver}
 	case StateInProgress:

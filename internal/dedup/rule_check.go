@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -32,7 +33,8 @@ func (r *Rule) checkMatch(c *checks) {
 		c.that(slices.Index(r.Methods, m) == i, at, m+" is listed twice")
 	}
 	c.that(strings.HasPrefix(r.Path, "/"), "path", "a pattern that begins with a slash, such as /api/payments or /api/{rest...}")
-	c.that(!strings.ContainsAny(r.Host, "/ \t"), "host", "a host name alone, without a scheme or a path")
+	_, err := netip.ParseAddr(strings.Trim(r.Host, "[]"))
+	c.that(!strings.ContainsAny(r.Host, "/ \t") && (err == nil || !strings.Contains(r.Host, ":")), "host", "a host name alone, without a scheme, a port or a path")
 	oneOf(c, "mode", r.Mode, ModeEnforce, ModeOff)
 }
 

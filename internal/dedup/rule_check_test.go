@@ -48,6 +48,8 @@ func matchChecks() []ruleCheck {
 		{func(r *dedup.Rule) { r.Host = "http://example.com" }, "host", "host name alone"},
 		{func(r *dedup.Rule) { r.Host = "example.com/x" }, "host", "host name alone"},
 		{func(r *dedup.Rule) { r.Host = "a b" }, "host", "host name alone"},
+		{func(r *dedup.Rule) { r.Host = "example.com:8443" }, "host", "without a scheme, a port"},
+		{func(r *dedup.Rule) { r.Host = "[::1]:8443" }, "host", "without a scheme, a port"},
 		{func(r *dedup.Rule) { r.Mode = "" }, "mode", "must be enforce or off"},
 		{func(r *dedup.Rule) { r.Mode = "Enforce" }, "mode", "must be enforce or off"},
 	}

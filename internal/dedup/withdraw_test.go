@@ -3,6 +3,9 @@ package dedup_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,32 +70,64 @@ func TestWithdrawFreesAClaimThatIsAppliedLate(t *testing.T) {
 	})
 }
 
-// TestWithdrawWaitsForTheStore: while the store is down it goes on, until the lease ends.
+// TestWithdrawWaitsForTheStore: while the store is down it goes on, also after the lease,
+// for the claim may be applied when the store comes back.
 func TestWithdrawWaitsForTheStore(t *testing.T) {
 	for _, down := range []time.Duration{10 * time.Second, time.Hour} {
 		inBubble(t, nil, func(s *scene) {
-			c := s.inDoubt(s.apply)
+			var late dedup.ClaimRequest
+			c := s.inDoubt(func(req dedup.ClaimRequest) { late = req })
+			time.AfterFunc(down, func() { s.apply(late) })
 			s.store.release = func(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error) {
 				if time.Since(s.store.start) < down {
 					return 0, errLost
 				}
 				return s.store.Store.Release(ctx, id, token)
 			}
-			err := c.Withdraw(context.Background())
-			if down == time.Hour {
-				if !errors.Is(err, errLost) || time.Since(s.store.start) != 30*time.Second {
-					t.Errorf("withdraw: %v after %v", err, time.Since(s.store.start))
-				}
-				s.mustReject(dedup.ReasonOutcomeUnknown) // wrong on the safe side
-				return
-			}
-			s.must(err)
-			if got := time.Since(s.store.start); got < down || got > down+3*time.Second {
+			s.must(c.Withdraw(context.Background()))
+			if got := time.Since(s.store.start); got < down || got > down+4*time.Second {
 				t.Errorf("withdrawn after %v", got)
 			}
 			s.must(s.mustClaim().Release(s.Context()))
 		})
 	}
+}
+
+// TestWithdrawalsTakeTurns: however many claims are in doubt, a store that is away is asked
+// by few at once, and all are withdrawn when it is back.
+func TestWithdrawalsTakeTurns(t *testing.T) {
+	inBubble(t, nil, func(s *scene) {
+		const claims, down = 1000, 10 * time.Minute
+		var asking, most atomic.Int32
+		s.store.release = func(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error) {
+			defer asking.Add(-1)
+			most.Store(max(most.Load(), asking.Add(1)))
+			if time.Since(s.store.start) < down {
+				time.Sleep(500 * time.Millisecond)
+				return 0, errLost
+			}
+			return s.store.Store.Release(ctx, id, token)
+		}
+		ops := make([]dedup.Operation, claims)
+		var wg sync.WaitGroup
+		for i := range ops {
+			s.op.ID = dedup.Scope{}.ID(dedup.Key(fmt.Sprint("key", i)))
+			ops[i] = s.op
+			c := s.inDoubt(s.apply)
+			wg.Go(func() { _ = c.Withdraw(context.Background()) })
+		}
+		wg.Wait()
+		if got := time.Since(s.store.start); got > down+5*time.Second {
+			t.Errorf("withdrawn after %v", got)
+		}
+		if most.Load() > 8 {
+			t.Errorf("%d asked at once", most.Load())
+		}
+		for _, op := range ops {
+			s.op = op
+			s.must(s.mustClaim().Release(s.Context()))
+		}
+	})
 }
 
 // TestWithdrawTouchesNobodyElse: who claimed the key meanwhile keeps it.
@@ -153,6 +188,30 @@ func TestWithdrawWithAShortLease(t *testing.T) {
 		c := s.inDoubt(func(req dedup.ClaimRequest) { late = req })
 		time.AfterFunc(500*time.Millisecond, func() { s.apply(late) })
 		s.must(c.Withdraw(context.Background()))
+		s.must(s.mustClaim().Release(s.Context()))
+	})
+}
+
+// TestClaimThatIsAnsweredAfterItsLease: by then another may execute, so this one must not.
+func TestClaimThatIsAnsweredAfterItsLease(t *testing.T) {
+	inBubble(t, releaseUnknown, func(s *scene) {
+		slow := func(d time.Duration) func(context.Context, dedup.ClaimRequest) (dedup.Found, error) {
+			return func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
+				found, err := s.store.Store.Claim(ctx, req)
+				time.Sleep(d)
+				return found, err
+			}
+		}
+		s.store.claim = slow(29 * time.Second)
+		s.must(s.mustClaim().Release(s.Context()))
+		s.store.claim = slow(30 * time.Second)
+		d := s.begin()
+		s.store.claim = nil
+		wantRejection(s, d.Rejection, dedup.ReasonStoreUnavailable, "")
+		if d.Claim != nil || d.InDoubt == nil {
+			t.Fatalf("decision %+v, want a claim in doubt and none to execute", d)
+		}
+		s.must(d.InDoubt.Withdraw(context.Background()))
 		s.must(s.mustClaim().Release(s.Context()))
 	})
 }

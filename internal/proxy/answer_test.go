@@ -338,7 +338,7 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 	<-done
 
 	id := dedup.Scope{Route: rules[0].Name}.ID("SEKRIT-unreadable")
-	if _, err := broken.Store.Complete(t.Context(), id, dedup.NewToken(), dedup.Completion{TTL: time.Hour, Blob: []byte("SEKRIT")}); err != nil {
+	if _, err := broken.Complete(t.Context(), id, dedup.NewToken(), dedup.Completion{TTL: time.Hour, Blob: []byte("SEKRIT")}); err != nil {
 		t.Fatal(err)
 	}
 	refused(f, "record_unreadable", marked("x", "SEKRIT", markedKey+"-unreadable"))

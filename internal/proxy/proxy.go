@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -49,8 +48,8 @@ type Proxy struct {
 	listener, adminListener net.Listener
 
 	draining atomic.Bool
-	running  sync.WaitGroup // guarded requests
-	later    background     // what goes on after a request was answered
+	running  tally      // guarded requests
+	later    background // what goes on after a request was answered
 }
 
 // New makes a Proxy. It fails on what Validate or CheckRoutes would refuse, and on

@@ -103,7 +103,7 @@ func (p *Proxy) drain(main *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.options.Server.ShutdownGrace)
 	defer cancel()
 	err := main.Shutdown(ctx)
-	ended := waitFor(ctx, &p.running)
+	ended := p.running.wait(ctx)
 	p.later.wait(ctx)
 	if err != nil || !ended {
 		p.log.Warn("not all requests ended within server.shutdown_grace; the outcome of those that are guarded is unknown to others")

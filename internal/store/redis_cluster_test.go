@@ -150,7 +150,7 @@ func TestRedisClusterRefusalAfterALostReplyLeavesItOpen(t *testing.T) {
 		c.Redis.URL, c.Redis.Addresses, c.Redis.PoolSize = "", []string{shim.Addr(), shim.Addr()}, 1
 	})
 	warmUp(t, s)
-	shim.Redirect("127.0.0.1:1") // for the connections to come
+	shim.Refuse() // so that a repetition is certainly not applied
 	shim.LoseReplies("evalsha", 1)
 	_, err = s.Claim(t.Context(), request(time.Hour))
 	if err == nil || errors.Is(err, dedup.ErrNotApplied) || shim.Lost() != 1 {

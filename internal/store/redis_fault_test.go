@@ -236,7 +236,7 @@ func TestRedisLoadingIsNotAppliedAndPasses(t *testing.T) {
 func TestRedisFollowsAFailoverBehindOneAddress(t *testing.T) {
 	old := storetest.StartRedis(t)
 	replica := storetest.StartRedis(t, "--replicaof", "127.0.0.1 "+portOf(old))
-	awaitReplica(t, replica)
+	awaitReplica(t, old)
 	shim := storetest.StartShim(t, old.Addr())
 	s := openRedis(t, shim.Addr(), func(c *store.Config) { c.Redis.PoolSize = 8 })
 	req := request(time.Hour)

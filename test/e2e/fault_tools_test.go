@@ -14,9 +14,12 @@ import (
 // The fault tests (fault_*_test.go) let everything between the proxy, its store and its
 // upstream fail. Each counts what the upstream executed, by key, and compares bytes.
 
-// brief is a lease that a test can wait for. Tests that must not outlive a lease on a
-// busy machine use the default of 30 s.
-const brief = 600 * time.Millisecond
+// Leases. A brief one is waited for; a steady one must not end while it is renewed, on a
+// busy machine either. Where nothing is waited for it is the default of 30 s.
+const (
+	brief  = 600 * time.Millisecond
+	steady = 2 * time.Second
+)
 
 // A shim is the way from proxies to a Redis. Unlike a link it looks at what passes: it can
 // lose the reply to a command that was applied, be slow, and lead elsewhere.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -374,7 +375,7 @@ func TestFaultAnAnswerBeforeTheBodyIsSent(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		})
 		p := start(t, setup{store: s, upstream: "http://" + l.Addr().String(), routes: `  - {name: payments, path: /pay, max_request_body: 32MiB}`})
-		req := request{key: newKey(), body: strings.Repeat("0123456789abcdef", 1<<20)}
+		req := request{key: newKey(), body: strings.Repeat("0123456789abcdef", 1<<18)}
 		first := p.send(t, req).fresh(t, 422)
 		if string(first.body) != "too big" {
 			t.Errorf("the answer came as\n%s", first)
@@ -383,5 +384,85 @@ func TestFaultAnAnswerBeforeTheBodyIsSent(t *testing.T) {
 		if n := len(asked); n != 1 {
 			t.Errorf("the upstream was asked %d times", n)
 		}
+	})
+}
+
+// An upstream that dies while a large request is being sent may have acted on what it got.
+func TestFaultTheUpstreamDiesDuringTheUpload(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storage) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{}, 100)
+		serve(t, l, func(c net.Conn) {
+			if _, err := io.ReadFull(c, make([]byte, 100<<10)); err == nil {
+				asked <- struct{}{}
+				_ = c.(*net.TCPConn).SetLinger(0)
+			}
+		})
+		p := start(t, setup{store: s, upstream: "http://" + l.Addr().String(), routes: `  - {name: payments, path: /pay, max_request_body: 32MiB}`})
+		req := request{key: newKey(), body: strings.Repeat("0123456789abcdef", 1<<18)}
+		p.send(t, req).refused(t, 502, "upstream_failed")
+		p.send(t, req).refused(t, 409, "outcome_unknown")
+		if n := len(asked); n != 1 {
+			t.Errorf("the upstream was asked %d times", n)
+		}
+	})
+}
+
+// An upstream closes connections whenever it likes. A request is sent on another one if it
+// was not sent; never if it was.
+func TestFaultTheUpstreamClosesIdleConnections(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storage) {
+		up := newWireUpstream(t, func(c net.Conn, x execution) bool {
+			answers201(c, x)
+			time.Sleep(time.Duration(x.n%5) * time.Millisecond) // the next request may be under way
+			return false
+		})
+		p := start(t, setup{store: s, upstream: up.url, routes: payments})
+		served := 0
+		for i := range 100 {
+			req := request{key: newKey(), body: []string{"", "x"}[i%2]}
+			res := p.send(t, req)
+			if res.status == 201 {
+				served++
+				p.send(t, req).replays(t, res)
+				up.ran(t, req.key, 1)
+				continue
+			}
+			res.refused(t, 502, "upstream_failed")
+			p.send(t, req).refused(t, 409, "outcome_unknown")
+			if n := len(up.of(req.key)); n > 1 {
+				t.Fatalf("executed %d times", n)
+			}
+		}
+		if served < 50 {
+			t.Errorf("%d of 100 were served", served)
+		}
+	})
+}
+
+// An answer without a length that ends with its connection, as HTTP/1.0 has it, is whole
+// when the connection ends properly. That it was cut there nobody can see; a reset one can.
+func TestFaultAnAnswerThatEndsWithItsConnection(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storage) {
+		const unframed = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\n\r\nthe answer, or its first half"
+		up := newWireUpstream(t, raw(unframed))
+		p := start(t, setup{store: s, upstream: up.url, routes: payments})
+		req := request{key: newKey(), body: "x"}
+		first := p.send(t, req).fresh(t, 201)
+		p.send(t, req).replays(t, first)
+		up.ran(t, req.key, 1)
+
+		up.does(func(c net.Conn, x execution) bool {
+			_, _ = io.WriteString(c, unframed)
+			time.Sleep(50 * time.Millisecond) // the reset takes nothing with it
+			return rawReset("")(c, x)
+		})
+		req = request{key: newKey(), body: "x"}
+		p.send(t, req).refused(t, 502, "upstream_failed")
+		p.send(t, req).refused(t, 409, "outcome_unknown")
+		up.ran(t, req.key, 1)
 	})
 }

@@ -354,12 +354,28 @@ func TestAnswersThatReleaseTheKey(t *testing.T) {
 			status   int
 			released bool
 		}{
-			{"/default", 401, true}, {"/default", 429, true},
-			{"/default", 400, false}, {"/default", 402, false}, {"/default", 403, false}, {"/default", 404, false}, {"/default", 409, false}, {"/default", 422, false},
-			{"/default", 500, false}, {"/default", 502, false}, {"/default", 503, false}, {"/default", 504, false},
-			{"/default", 200, false}, {"/default", 302, false},
-			{"/custom", 404, true}, {"/custom", 500, true}, {"/custom", 503, true}, {"/custom", 599, true}, {"/custom", 401, false}, {"/custom", 429, false},
-			{"/none", 401, false}, {"/none", 429, false},
+			{"/default", 401, true},
+			{"/default", 429, true},
+			{"/default", 400, false},
+			{"/default", 402, false},
+			{"/default", 403, false},
+			{"/default", 404, false},
+			{"/default", 409, false},
+			{"/default", 422, false},
+			{"/default", 500, false},
+			{"/default", 502, false},
+			{"/default", 503, false},
+			{"/default", 504, false},
+			{"/default", 200, false},
+			{"/default", 302, false},
+			{"/custom", 404, true},
+			{"/custom", 500, true},
+			{"/custom", 503, true},
+			{"/custom", 599, true},
+			{"/custom", 401, false},
+			{"/custom", 429, false},
+			{"/none", 401, false},
+			{"/none", 429, false},
 		} {
 			up.answers(func(w http.ResponseWriter, r *received) {
 				w.Header().Set("Retry-After", "7")

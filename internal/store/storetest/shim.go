@@ -47,6 +47,9 @@ func (s *Shim) Addr() string { return s.listener.Addr().String() }
 // Redirect sends new connections to another target. Open ones stay where they are.
 func (s *Shim) Redirect(target string) { s.target.Store(&target) }
 
+// Refuse makes every further connection fail, for good. Open ones go on.
+func (s *Shim) Refuse() { _ = s.listener.Close() }
+
 // LoseReplies makes the next n replies to requests that contain some text vanish: the
 // server has done what it was asked, and then the connection breaks instead of answering.
 func (s *Shim) LoseReplies(text string, n int) {
