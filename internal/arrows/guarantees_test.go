@@ -11,7 +11,7 @@ import (
 // TestGuaranteesNameTheirTests: each statement of docs/guarantees.md, a row of a table,
 // names a test that shows it, and each test that the page names exists.
 func TestGuaranteesNameTheirTests(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root(t), "docs/guarantees.md"))
+	page, err := os.ReadFile(filepath.Join(root(t), "docs", "guarantees.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

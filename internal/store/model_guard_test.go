@@ -115,6 +115,7 @@ func send[T any](ctx context.Context, w *watched, token dedup.Token, what string
 		return none, errLost
 	case linkTwice:
 		_, _ = op(ctx)
+	case linkFine:
 	case linkSlow:
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -285,15 +286,15 @@ func (g *game) begin(fingerprint dedup.Fingerprint) dedup.Decision {
 			g.lost("%s runs and renews its lease, and a caller finds %q", short(o.token), answer)
 		}
 	}
-	switch {
-	case answer == "acquired", answer == "taken over":
+	switch answer {
+	case "acquired", "taken over":
 		g.execute(d, fingerprint, asked)
-	case answer == "in progress":
+	case "in progress":
 		g.rejected(d, dedup.ReasonInProgress)
 		if r := d.Rejection.RetryAfter; r <= 0 || r > time.Second {
 			g.lost("retry after %v", r)
 		}
-	case answer == "unknown":
+	case "unknown":
 		g.rejected(d, dedup.ReasonOutcomeUnknown)
 	default:
 		g.recorded(d, fingerprint)

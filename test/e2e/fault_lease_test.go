@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -218,7 +219,7 @@ func TestFaultAPartitionLongerThanTheLease(t *testing.T) {
 	g.open()
 	first := lateHold.wait(t).fresh(t, 201)
 	other.send(t, hold).replays(t, first) // nobody has taken it over, so its record counts
-	if old := lateRelease.wait(t).fresh(t, 201); string(old.body) == string(second.body) {
+	if old := lateRelease.wait(t).fresh(t, 201); bytes.Equal(old.body, second.body) {
 		t.Errorf("the old owner's caller got its successor's answer")
 	}
 	other.send(t, release).replays(t, second)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -101,14 +100,4 @@ func replicaOf(t *testing.T, master *redisProcess) *redisProcess {
 		return strings.Contains(info, "master_link_status:up")
 	})
 	return s
-}
-
-// remove lets a server forget all it has on disk.
-func (s *redisProcess) remove() {
-	s.t.Helper()
-	for _, name := range []string{"appendonlydir", "dump.rdb"} {
-		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
-			s.t.Fatal(err)
-		}
-	}
 }

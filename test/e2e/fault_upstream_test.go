@@ -25,7 +25,10 @@ func keyed(method, target, header, body string) (request, string) {
 // was used before. It returns the request's answer and its one execution.
 func dies(t *testing.T, p *proxy, up *wireUpstream, how act, method, target, header, body string) (request, *response, execution) {
 	t.Helper()
-	for range 10 {
+	for tries := 0; ; tries++ {
+		if tries == 10 {
+			t.Fatal("no connection was used twice")
+		}
 		up.does(answers201)
 		warm, _ := keyed(method, target, header, body)
 		p.send(t, warm).fresh(t, 201)
@@ -37,8 +40,6 @@ func dies(t *testing.T, p *proxy, up *wireUpstream, how act, method, target, hea
 			return doomed, res, x
 		}
 	}
-	t.Fatal("no connection was used twice")
-	panic("unreachable")
 }
 
 // checkWire checks how a request with a key is written: with its key, and framed as it came.
