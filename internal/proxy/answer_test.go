@@ -39,6 +39,7 @@ func contractStatus() map[dedup.Reason]int {
 		"replay_scope":         409,
 		"response_not_stored":  409,
 		"record_unreadable":    503,
+		"overloaded":           503,
 		"store_unavailable":    503,
 		"upstream_unreachable": 502,
 		"upstream_timeout":     504,
@@ -280,6 +281,7 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 	f := newFront(t, url, rules, options)
 	hasty := newFront(t, url, []dedup.Rule{ruleFor("/")}, func(o *Options) { o.Log, o.Upstream.ResponseTimeout = zap.New(core), 300*time.Millisecond })
 	nowhere := newFront(t, "http://127.0.0.1:1", []dedup.Rule{ruleFor("/")}, func(o *Options) { o.Log = zap.New(core) })
+	full := newFront(t, url, []dedup.Rule{ruleFor("/")}, func(o *Options) { o.Log, o.Limits.MaxBufferedBytes = zap.New(core), 1 })
 
 	seen := map[dedup.Reason]bool{}
 	refused := func(f *front, reason dedup.Reason, request string) {
@@ -324,6 +326,7 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 	refused(f, "response_not_stored", marked("large-answer", "SEKRIT", markedKey))
 	refused(f, "upstream_failed", marked("upstream-failed", "SEKRIT", markedKey+"-failed"))
 	refused(f, "outcome_unknown", marked("upstream-failed", "SEKRIT", markedKey+"-failed"))
+	refused(full, "overloaded", marked("x", "SEKRIT", markedKey))
 	refused(nowhere, "upstream_unreachable", marked("x", "SEKRIT", markedKey))
 
 	done := make(chan struct{})

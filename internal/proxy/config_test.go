@@ -64,6 +64,12 @@ func TestServerConfigValidate(t *testing.T) {
 		{func(c *ServerConfig) { c.IdleTimeout = -1 }, "idle_timeout", "more than 0"},
 		{func(c *ServerConfig) { c.ShutdownGrace = 0 }, "shutdown_grace", "more than 0"},
 		{func(c *ServerConfig) { c.DrainDelay = -1 }, "drain_delay", "not be negative"},
+		{func(c *ServerConfig) { c.SendTimeout = 0 }, "send_timeout", "more than 0"},
+		{func(c *ServerConfig) { c.MaxConnections = -1 }, "max_connections", "not be negative"},
+		{func(c *ServerConfig) { c.TrustedProxies = []string{"loopback", "10.0.0.0/33"} }, "trusted_proxies[1]", "CIDR"},
+		{func(c *ServerConfig) { c.TLS.CertFile = "cert.pem" }, "tls.cert_file", "tls.key_file"},
+		{func(c *ServerConfig) { c.TLS.KeyFile = "key.pem" }, "tls.key_file", "tls.cert_file"},
+		{func(c *ServerConfig) { c.TLS.ClientCAFile = "ca.pem" }, "tls.client_ca_file", "no effect"},
 	} {
 		c := DefaultServerConfig()
 		tc.change(&c)
@@ -76,7 +82,7 @@ func TestServerConfigValidate(t *testing.T) {
 			t.Errorf("%s: faults %v", listen, faults)
 		}
 	}
-	if faults := (ServerConfig{DrainDelay: -1}).Validate(); len(faults) != 6 {
+	if faults := (ServerConfig{DrainDelay: -1}).Validate(); len(faults) != 7 {
 		t.Errorf("faults %v, want all at once", faults)
 	}
 }

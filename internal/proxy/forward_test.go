@@ -33,7 +33,7 @@ func newFront(t *testing.T, upstream string, rules []dedup.Rule, change ...func(
 	t.Helper()
 	memory := store.NewMemory(store.DefaultConfig().Memory)
 	o := Options{
-		Server: DefaultServerConfig(), Admin: DefaultAdminConfig(), Upstream: DefaultUpstreamConfig(),
+		Server: DefaultServerConfig(), Admin: DefaultAdminConfig(), Upstream: DefaultUpstreamConfig(), Limits: DefaultLimitsConfig(),
 		Routes: rules, Store: memory, Metrics: metrics.New("test"), Log: zap.NewNop(), AccessLog: true,
 	}
 	o.Upstream.URL = upstream
@@ -153,7 +153,7 @@ func TestForwardedHeaders(t *testing.T) {
 		}},
 		"a trusted proxy": {ours, all, http.Header{
 			"X-Forwarded-For": {"198.51.100.1, 10.0.0.1, 10.0.0.2, 10.0.0.7"}, "X-Forwarded-Host": {"public.example.com"},
-			"X-Forwarded-Proto": {"https"}, "Forwarded": {"for=198.51.100.1;proto=https", "for=10.0.0.1"},
+			"X-Forwarded-Proto": {"https"}, "Forwarded": {`for=198.51.100.1;proto=https, for=10.0.0.1, for=10.0.0.7;host="api.example.com";proto=http`},
 		}},
 		"a stranger": {foreign, all, http.Header{
 			"X-Forwarded-For": {"203.0.113.9"}, "X-Forwarded-Host": {"api.example.com"}, "X-Forwarded-Proto": {"http"},
@@ -179,7 +179,7 @@ func TestForwardedHeaders(t *testing.T) {
 // forwardedBy is what rewrite and ReverseProxy make of a request.
 func forwardedBy(t *testing.T, change func(*Options), in *http.Request) (out *http.Request) {
 	t.Helper()
-	o := Options{Upstream: DefaultUpstreamConfig()}
+	o := Options{Server: DefaultServerConfig(), Upstream: DefaultUpstreamConfig()}
 	if change != nil {
 		change(&o)
 	}
@@ -187,7 +187,11 @@ func forwardedBy(t *testing.T, change func(*Options), in *http.Request) (out *ht
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{options: o, upstream: up, copies: newBuffers()}
+	trusted, err := newTrustedProxies(o.Server.TrustedProxies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{options: o, upstream: up, copies: newBuffers(), trusted: trusted}
 	rp := p.reverseProxy()
 	rp.Transport = sendFunc(func(r *http.Request) (*http.Response, error) {
 		out = r
@@ -236,20 +240,21 @@ func TestForwardTargetIsKept(t *testing.T) {
 			"/a", "/a/", "/a?", "/a?b=1;c=2", "/a?b=%zz&c", "/a?x=1&x=2&%78=3", "/a%2Fb", "/%61", "//a", "/./a", "/b/../a", "/a|b", "/a?b",
 			"/a%20b?c=d+e", `/a\b`, "/a;v=1", "/a?b=http://c//d", "/ä", "/a[1]?b[]=c", "/a?b#c",
 		} {
-			want, header := prefix+rest, ""
+			line, header := prefix+rest, ""
+			want := line
 			switch guarded := strings.HasSuffix(prefix, "/g"); {
 			case guarded:
 				key++
 				header = fmt.Sprintf("Idempotency-Key: %d\r\n", key)
-			case strings.HasPrefix(want, "//") && strings.ContainsAny(rest, `|\ä`):
-				continue // net/http writes no such target as it is
+			case strings.HasPrefix(line, "//"): // net/http writes such a path only as it escapes it
+				want = strings.NewReplacer("|", "%7C", `\`, "%5C", "ä", "%C3%A4").Replace(line)
 			}
-			res, body := f.raw("POST " + want + " HTTP/1.1\r\nHost: x\r\n" + header + "Content-Length: 2\r\n\r\nhi")
+			res, body := f.raw("POST " + line + " HTTP/1.1\r\nHost: x\r\n" + header + "Content-Length: 2\r\n\r\nhi")
 			if res.StatusCode != 201 {
-				t.Fatalf("%s: status %d, body %q", want, res.StatusCode, body)
+				t.Fatalf("%s: status %d, body %q", line, res.StatusCode, body)
 			}
 			if got := next().RequestURI; got != want {
-				t.Errorf("sent %s, the upstream got %s", want, got)
+				t.Errorf("sent %s, the upstream got %s, want %s", line, got, want)
 			}
 		}
 	}
