@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -103,7 +104,7 @@ func (c UpstreamConfig) target() (*url.URL, error) {
 func address(path, addr string) []dedup.Fault {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
-		_, err = net.LookupPort("tcp", port)
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
 	}
 	if err != nil || port == "" {
 		return []dedup.Fault{{Path: path, Message: `must be an address, such as ":8080" or "127.0.0.1:8080"`}}
