@@ -37,7 +37,6 @@ func (v variant) path() string {
 	return "/api/payments"
 }
 
-
 // config is the file idemproxy is started with: the defaults a user has (access log and
 // metrics on), ports of its own, and room for a run's keys. Records live for a minute,
 // since no real service takes this many new keys for a whole day.
