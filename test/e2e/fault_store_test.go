@@ -180,7 +180,7 @@ func TestFaultRedisAcceptsAndNeverAnswers(t *testing.T) {
 func TestFaultTheConnectionsAreCutAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	up := newWireUpstream(t, answers201)
-	k, p, direct := throughShim(t, time.Second, setup{upstream: up.url, routes: payments})
+	k, p, direct := throughShim(t, time.Second, setup{upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 5m}`})
 	stop := make(chan struct{})
 	cutter := make(chan struct{})
 	go func() {
@@ -189,7 +189,7 @@ func TestFaultTheConnectionsAreCutAgainAndAgain(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Duration(3+i%7) * time.Millisecond):
+			case <-time.After(time.Duration(5+i%20) * time.Millisecond):
 				k.cut()
 			}
 		}
