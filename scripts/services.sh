@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the services that the tests start themselves available on this machine.
+# Makes the services and clients that the tests start themselves available on this machine.
 #
 # Prints, on standard output, nothing or one directory to put on PATH; tells what it
 # does on standard error. Starts nothing, stops nothing. To add a service, add a line
@@ -15,6 +15,8 @@ cd "$(dirname "$0")/.."
 # One line a service: the command the tests run, and the Debian package that has it.
 need() {
 	echo redis-server redis-server
+	echo curl curl
+	echo h2load nghttp2-client
 }
 
 cache=$PWD/.cache/services
@@ -80,7 +82,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 	fi
 	if [ $got = no ]; then
 		say "NOT AVAILABLE here: ${missing[*]}. Install them with this machine's package manager"
-		say "(macOS: brew install redis; Fedora: dnf install redis) so that their commands are on PATH."
+		say "(macOS: brew install redis nghttp2; Fedora: dnf install redis nghttp2) so that their commands are on PATH."
 		if [ "${CI:-}" = true ]; then
 			say "in CI that is an error"
 			exit 1
