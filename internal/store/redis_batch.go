@@ -13,7 +13,7 @@ import (
 const (
 	// maxUnderWay is how many round trips are under way at once before commands wait to
 	// share one. A command that finds fewer is sent at once and by itself.
-	maxUnderWay = 4
+	maxUnderWay = 2
 	// maxBatch bounds the commands that share a round trip.
 	maxBatch = 128
 	// largeArgument is the size from which a command has a round trip of its own, so that
