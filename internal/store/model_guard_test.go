@@ -521,7 +521,7 @@ func TestModelOfTheGuardOnMemory(t *testing.T) {
 }
 
 func TestModelOfTheGuardOnRedis(t *testing.T) {
-	checks(t, "60")
+	checks(t, "100")
 	server := storetest.StartRedis(t)
 	s := openRedis(t, server.Addr(), nil)
 	p := pace{
