@@ -17,7 +17,8 @@ type constructor func(ctx context.Context, cfg Config) (dedup.Store, error)
 func constructors() map[string]constructor {
 	return map[string]constructor{
 		"memory": func(_ context.Context, cfg Config) (dedup.Store, error) { return NewMemory(cfg.Memory), nil },
-		"redis":  func(_ context.Context, cfg Config) (dedup.Store, error) { return NewRedis(cfg) },
+		"file":   func(_ context.Context, cfg Config) (dedup.Store, error) { return opened(NewFile(cfg)) },
+		"redis":  func(_ context.Context, cfg Config) (dedup.Store, error) { return opened(NewRedis(cfg)) },
 	}
 }
 
@@ -39,6 +40,14 @@ func Open(ctx context.Context, cfg Config) (dedup.Store, error) {
 	s, err := constructors()[cfg.Type](ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open %s store: %w", cfg.Type, err)
+	}
+	return s, nil
+}
+
+// opened is s as a dedup.Store, which is nil if s is not to be used.
+func opened[S dedup.Store](s S, err error) (dedup.Store, error) {
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }
