@@ -26,7 +26,7 @@ func openFile(t testing.TB, path string, change func(*store.Config)) *store.File
 		t.Fatalf("Open: %v", err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s.(*store.File)
+	return bare[*store.File](s)
 }
 
 func fileConfig(path string, change func(*store.Config)) store.Config {
