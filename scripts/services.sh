@@ -17,10 +17,11 @@ need() {
 	echo redis-server redis-server
 	echo initdb postgresql
 	echo postgres postgresql
+	echo pgbouncer pgbouncer
 }
 
 cache=$PWD/.cache/services
-PATH=$PATH:$(echo /usr/lib/postgresql/*/bin | tr ' ' :) # where Debian keeps initdb; the tests look there too
+PATH=$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :) # where Debian keeps initdb; the tests look there too
 say() { echo "services: $*" >&2; }
 
 missing=()
@@ -64,7 +65,7 @@ write_wrappers() {
 	mkdir -p "$cache/bin"
 	libraries=$(find "$cache/root" -type d -path '*lib/*-linux-gnu*' | paste -sd:)
 	while read -r command _; do
-		program=$(find "$cache/root/usr/bin" "$cache"/root/usr/lib/postgresql/*/bin -name "$command" 2>/dev/null | head -n 1) || true
+		program=$(find "$cache/root/usr/bin" "$cache/root/usr/sbin" "$cache"/root/usr/lib/postgresql/*/bin -name "$command" 2>/dev/null | head -n 1) || true
 		[ -n "$program" ] || continue
 		printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' \
 			"$libraries" "$program" >"$cache/bin/$command"
