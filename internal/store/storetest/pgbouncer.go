@@ -31,7 +31,7 @@ func StartPgBouncer(t testing.TB, server *PostgresServer) string {
 	conf := filepath.Join(server.dir, "pgbouncer.ini")
 	text := fmt.Sprintf("[databases]\npostgres = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\n"+
 		"listen_addr = 127.0.0.1\nlisten_port = %d\nauth_type = any\npool_mode = transaction\n"+
-		"default_pool_size = 3\nmax_prepared_statements = 0\nunix_socket_dir =\n", server.port, port)
+		"default_pool_size = 3\nunix_socket_dir =\n", server.port, port)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
