@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check bench clean
+.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,15 @@ run: build ## build and run the demo: a sample payments API with the proxy in fr
 
 test: ## run all tests with the race detector; fetches the services they need
 	scripts/test.sh
+
+FUZZTIME ?= 60s
+
+fuzz: ## run every fuzz target in turn, FUZZTIME each (60s)
+	@grep -rHo '^func Fuzz[A-Za-z0-9]*' --include='*_test.go' internal | sed 's|/[^/]*:func | |' | sort | \
+	while read -r package target; do \
+		echo "--- $$target in ./$$package"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 2 "./$$package" || exit 1; \
+	done
 
 bench: ## compare the proxy with a bare reverse proxy, in rounds
 	go run ./bench

@@ -37,8 +37,6 @@ func (v variant) path() string {
 	return "/api/payments"
 }
 
-func (v variant) guarded() bool { return v.kind == unique || v.kind == replay }
-
 // config is the file idemproxy is started with: the defaults a user has (access log and
 // metrics on), ports of its own, and room for a run's keys. Records live for a minute,
 // since no real service takes this many new keys for a whole day.

@@ -118,6 +118,7 @@ func (c *checks) names(path string, names []string) {
 			at = fmt.Sprintf("%s[%d]", path, i)
 		}
 		c.that(isToken(n), at, notAHeader)
+		c.that(!strings.EqualFold(n, "Host"), at, "Host is no header field here; use the route's host to tell hosts apart")
 		c.that(slices.IndexFunc(names, func(m string) bool { return strings.EqualFold(m, n) }) == i, at, "is listed twice")
 	}
 }

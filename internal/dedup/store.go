@@ -30,8 +30,9 @@ var (
 // expiry, and bytes (Note or Blob) that the store never looks into. Beyond its expiry
 // an entry does not exist, whether or not it has been removed yet.
 //
-// Each operation is atomic on one ID and takes one round trip. Instants are the
-// store's own: callers pass durations, and the store's clock alone decides what is
+// Each operation is atomic on one ID and takes one round trip, but for a claim that waits
+// for replicas to have it. Bytes that are given to a store are the store's, and bytes that
+// it returns are shared: nobody changes either. Instants are the store's own: callers pass durations, and the store's clock alone decides what is
 // over. Durations are kept to the millisecond and are at least one millisecond.
 //
 // Every operation may be repeated with the same token, since a reply can be lost
@@ -42,9 +43,11 @@ var (
 // Operations obey the deadline and the cancellation of their context, and besides
 // the store's own per-operation timeout. All methods may be called concurrently.
 type Store interface {
-	// Claim takes the ID if it is free, if it already is claimed with the same token,
-	// or, with req.Takeover, if its claim's lease is over or its outcome is unknown.
-	// Otherwise it changes nothing, in particular no expiry, and reports what it found.
+	// Claim takes the ID if it is free, if it already is claimed with the same token
+	// (then its lease begins anew, its note and expiry stay, and it reports
+	// StateAcquired, also for a repeated takeover), or, with req.Takeover, if its claim's
+	// lease is over or its outcome is unknown. Otherwise it changes nothing, in particular
+	// no expiry, and reports what it found.
 	Claim(ctx context.Context, req ClaimRequest) (Found, error)
 
 	// Renew sets the end of the lease of a claim to lease from now. Its expiry stays,
@@ -58,7 +61,9 @@ type Store interface {
 	// reports Applied (also when repeated), Gone when there was no entry (a Completed
 	// entry is then created all the same, so that the answer is not lost; an Unknown
 	// one needs its claim's expiry and is not), or Fenced when the entry is somebody
-	// else's, in which case nothing is changed.
+	// else's, in which case nothing is changed. Of two records of one token the first
+	// stays; a record of the token that marked the outcome unknown is Applied, for the
+	// answer came after all; a record can't be marked unknown any more, and is Fenced.
 	Complete(ctx context.Context, id ID, token Token, c Completion) (Verdict, error)
 
 	// Release removes the claim of this token, so that the ID is free. It reports

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -101,7 +102,11 @@ func (c UpstreamConfig) target() (*url.URL, error) {
 }
 
 func address(path, addr string) []dedup.Fault {
-	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
+	}
+	if err != nil || port == "" {
 		return []dedup.Fault{{Path: path, Message: `must be an address, such as ":8080" or "127.0.0.1:8080"`}}
 	}
 	return nil

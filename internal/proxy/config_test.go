@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +15,13 @@ func TestDefaultConfigs(t *testing.T) {
 		"server":   DefaultServerConfig().Validate(),
 		"admin":    DefaultAdminConfig().Validate(),
 		"upstream": DefaultUpstreamConfig().Validate(),
+		"limits":   DefaultLimitsConfig().Validate(),
 	} {
 		if len(faults) > 0 {
 			t.Errorf("the defaults of %s have faults: %v", name, faults)
 		}
 	}
-	server, admin, up := DefaultServerConfig(), DefaultAdminConfig(), DefaultUpstreamConfig()
+	server, admin, up, limits := DefaultServerConfig(), DefaultAdminConfig(), DefaultUpstreamConfig(), DefaultLimitsConfig()
 	for name, ok := range map[string]bool{ // contract §5
 		"server.listen":              server.Listen == ":8080",
 		"server.read_header_timeout": server.ReadHeaderTimeout == 10*time.Second,
@@ -34,6 +36,12 @@ func TestDefaultConfigs(t *testing.T) {
 		"upstream.response_timeout":  up.ResponseTimeout == 60*time.Second,
 		"upstream.max_idle_conns":    up.MaxIdleConns == 256,
 		"upstream.preserve_host":     up.PreserveHost,
+		"server.tls":                 server.TLS == ServerTLS{},
+		"server.max_connections":     server.MaxConnections == 0,
+		"server.trusted_proxies":     slices.Equal(server.TrustedProxies, []string{"loopback", "private"}),
+		"upstream.tls":               up.TLS == UpstreamTLS{},
+		"limits.max_concurrent":      limits.MaxConcurrent == 0,
+		"limits.max_buffered_bytes":  limits.MaxBufferedBytes == 256<<20,
 	} {
 		if !ok {
 			t.Errorf("the default of %s is not the contract's", name)
@@ -66,6 +74,16 @@ func TestServerConfigValidate(t *testing.T) {
 		{func(c *ServerConfig) { c.DrainDelay = -1 }, "drain_delay", "not be negative"},
 		{func(c *ServerConfig) { c.SendTimeout = 0 }, "send_timeout", "more than 0"},
 		{func(c *ServerConfig) { c.MaxConnections = -1 }, "max_connections", "not be negative"},
+		{func(c *ServerConfig) { c.TrustedProxies = []string{"private", "public"} }, "trusted_proxies[1]", "must be a CIDR"},
+		{func(c *ServerConfig) { c.TrustedProxies = []string{"10.0.0.0/33"} }, "trusted_proxies[0]", "must be a CIDR"},
+		{func(c *ServerConfig) { c.TrustedProxies = []string{"Loopback"} }, "trusted_proxies[0]", "must be a CIDR"},
+		{func(c *ServerConfig) { c.TrustedProxies = []string{"10.0.0.1:80"} }, "trusted_proxies[0]", "must be a CIDR"},
+		{func(c *ServerConfig) { c.TrustedProxies = []string{""} }, "trusted_proxies[0]", "must be a CIDR"},
+		{func(c *ServerConfig) { c.TLS.CertFile = "c" }, "tls.cert_file", "tls.key_file beside it"},
+		{func(c *ServerConfig) { c.TLS.KeyFile = "k" }, "tls.key_file", "tls.cert_file beside it"},
+		{func(c *ServerConfig) { c.TLS.ClientCAFile = "a" }, "tls.client_ca_file", "no effect"},
+		{func(c *ServerConfig) { c.SendTimeout = 0 }, "send_timeout", "more than 0"},
+		{func(c *ServerConfig) { c.MaxConnections = -1 }, "max_connections", "not be negative"},
 		{func(c *ServerConfig) { c.TrustedProxies = []string{"loopback", "10.0.0.0/33"} }, "trusted_proxies[1]", "CIDR"},
 		{func(c *ServerConfig) { c.TLS.CertFile = "cert.pem" }, "tls.cert_file", "tls.key_file"},
 		{func(c *ServerConfig) { c.TLS.KeyFile = "key.pem" }, "tls.key_file", "tls.cert_file"},
@@ -81,6 +99,13 @@ func TestServerConfigValidate(t *testing.T) {
 		if faults := c.Validate(); len(faults) > 0 {
 			t.Errorf("%s: faults %v", listen, faults)
 		}
+	}
+	c := DefaultServerConfig()
+	c.TLS = ServerTLS{CertFile: "c", KeyFile: "k", ClientCAFile: "a"}
+	c.MaxConnections = 1
+	c.TrustedProxies = []string{"loopback", "private", "192.0.2.0/24", "192.0.2.7", "2001:db8::/32", "::1"}
+	if faults := c.Validate(); len(faults) > 0 {
+		t.Errorf("faults %v", faults)
 	}
 	if faults := (ServerConfig{DrainDelay: -1}).Validate(); len(faults) != 7 {
 		t.Errorf("faults %v, want all at once", faults)
@@ -103,6 +128,12 @@ func TestUpstreamConfigValidate(t *testing.T) {
 		{func(c *UpstreamConfig) { c.ResponseTimeout = -time.Second }, "response_timeout", "more than 0"},
 		{func(c *UpstreamConfig) { c.MaxIdleConns = 0 }, "max_idle_conns", "at least 1"},
 		{func(c *UpstreamConfig) { c.MaxIdleConns = -1 }, "max_idle_conns", "at least 1"},
+		{func(c *UpstreamConfig) { c.TLS.CAFile = "a" }, "tls", "not https"},
+		{func(c *UpstreamConfig) { c.TLS.InsecureSkipVerify = true }, "tls", "not https"},
+		{func(c *UpstreamConfig) { c.URL = "h2c://up:1"; c.TLS.CertFile, c.TLS.KeyFile = "c", "k" }, "tls", "not https"},
+		{func(c *UpstreamConfig) { c.URL = "https://up"; c.TLS.CertFile = "c" }, "tls.cert_file", "tls.key_file beside it"},
+		{func(c *UpstreamConfig) { c.URL = "https://up"; c.TLS.KeyFile = "k" }, "tls.key_file", "tls.cert_file beside it"},
+		{func(c *UpstreamConfig) { c.URL = "https://up"; c.TLS.CAFile, c.TLS.InsecureSkipVerify = "a", true }, "tls.ca_file", "no effect"},
 	} {
 		c := DefaultUpstreamConfig()
 		tc.change(&c)
@@ -110,6 +141,22 @@ func TestUpstreamConfigValidate(t *testing.T) {
 	}
 	if faults := (UpstreamConfig{}).Validate(); len(faults) != 4 {
 		t.Errorf("faults %v, want all at once", faults)
+	}
+}
+
+func TestLimitsConfigValidate(t *testing.T) {
+	for _, tc := range []struct {
+		limits         LimitsConfig
+		path, fragment string
+	}{
+		{LimitsConfig{MaxConcurrent: -1, MaxBufferedBytes: 1}, "max_concurrent", "not be negative"},
+		{LimitsConfig{}, "max_buffered_bytes", "more than 0"},
+		{LimitsConfig{MaxBufferedBytes: -1}, "max_buffered_bytes", "more than 0"},
+	} {
+		wantFault(t, tc.limits.Validate(), tc.path, tc.fragment)
+	}
+	if faults := (LimitsConfig{MaxConcurrent: 1, MaxBufferedBytes: 1}).Validate(); len(faults) > 0 {
+		t.Errorf("faults %v", faults)
 	}
 }
 

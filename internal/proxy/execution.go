@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -30,6 +29,7 @@ type execution struct {
 	claim   *dedup.Claim
 	o       *observation
 	w       http.ResponseWriter
+	caller  context.Context // ends when the caller is gone
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	timeout *time.Timer
@@ -43,7 +43,7 @@ type execution struct {
 func (p *Proxy) execute(w http.ResponseWriter, r *http.Request, o *observation, claim *dedup.Claim, body []byte, held *hold) {
 	// A context without Done would make ReverseProxy watch the caller by itself.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	ex := &execution{proxy: p, claim: claim, o: o, w: w, ctx: ctx, cancel: cancel, held: held}
+	ex := &execution{proxy: p, claim: claim, o: o, w: w, caller: r.Context(), ctx: ctx, cancel: cancel, held: held}
 	ex.timeout = time.AfterFunc(p.options.Upstream.ResponseTimeout, func() { cancel(errResponseTimeout) })
 	defer ex.close()
 
@@ -121,60 +121,8 @@ func (ex *execution) keep(res *http.Response, body []byte) {
 	})
 }
 
-// pass records that the operation was executed, and then lets the answer stream to the
-// caller while it arrives. Of it, begun was read already.
-func (ex *execution) pass(res *http.Response, begun []byte) {
-	ex.timeout.Stop() // the outcome is known; the rest takes as long as it takes
-	ex.complete(&dedup.Record{NotStored: true, Completed: time.Now(), Status: res.StatusCode})
-	res.Body = &passing{Reader: io.MultiReader(bytes.NewReader(begun), res.Body), body: res.Body, ex: ex, endless: endless(res)}
-}
-
 func (ex *execution) complete(record *dedup.Record) {
 	ex.settle(func(ctx context.Context) error { return ex.claim.Complete(ctx, record) })
-}
-
-// endless reports whether an answer is a stream that is worth nothing when it comes all at
-// its end.
-func endless(res *http.Response) bool {
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	return kind == "text/event-stream" || kind == "application/x-ndjson"
-}
-
-// passing is the body of an answer that streams to the caller.
-type passing struct {
-	io.Reader
-	body    io.ReadCloser
-	ex      *execution
-	endless bool
-	ended   bool
-}
-
-// Read implements io.Reader.
-func (b *passing) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	b.ended = b.ended || err != nil
-	return n, err
-}
-
-// Close is called at the end, and when the caller is gone before it. An upstream that is
-// still sending is then heard to the end, so that it isn't cut off in the middle of what
-// it does; but not a stream without an end.
-func (b *passing) Close() error {
-	if b.ended || b.endless {
-		return b.body.Close()
-	}
-	b.ended, b.ex.drains = true, true
-	p, cancel := b.ex.proxy, b.ex.cancel
-	p.later.run(func(ctx context.Context) {
-		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		defer stop()
-		timeout := time.AfterFunc(p.options.Upstream.ResponseTimeout, func() { cancel(errResponseTimeout) })
-		defer timeout.Stop()
-		_, _ = io.Copy(io.Discard, b.body)
-		b.body.Close()
-		cancel(nil)
-	})
-	return nil
 }
 
 // cleanAnswer takes from an answer what only the proxy may say, and gives it the Date
@@ -278,7 +226,7 @@ func (ex *execution) settle(end func(context.Context) error) {
 
 // failure is the answer to a request that the upstream did not answer completely.
 func failure(ctx context.Context, err error) *dedup.Rejection {
-	r := &dedup.Rejection{Err: withoutURL(err)}
+	r := &dedup.Rejection{Err: err}
 	dial, isOp := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, errNotSent) || isOp && dial.Op == "dial":

@@ -143,22 +143,30 @@ func TestForwardedHeaders(t *testing.T) {
 		"X-Forwarded-Proto": {"https"},
 		"Forwarded":         {"for=198.51.100.1;proto=https", "for=10.0.0.1"},
 	}
+	untouched := http.Header{"X-Forwarded-For": {"10.0.0.7"}, "X-Forwarded-Host": {"api.example.com"}, "X-Forwarded-Proto": {"http"}}
+	stranger := http.Header{"X-Forwarded-For": {"203.0.113.9"}, "X-Forwarded-Host": {"api.example.com"}, "X-Forwarded-Proto": {"http"}}
+	kept := func(peer, element string) http.Header {
+		return http.Header{
+			"X-Forwarded-For": {"198.51.100.1, 10.0.0.1, 10.0.0.2, " + peer}, "X-Forwarded-Host": {"public.example.com"}, "X-Forwarded-Proto": {"https"},
+			"Forwarded": {`for=198.51.100.1;proto=https, for=10.0.0.1, ` + element + `;host="api.example.com";proto=http`},
+		}
+	}
 	for name, tc := range map[string]struct {
+		trusts []string // nil: the defaults
 		remote string
 		sent   http.Header
 		want   http.Header
 	}{
-		"nothing came": {ours, nil, http.Header{
-			"X-Forwarded-For": {"10.0.0.7"}, "X-Forwarded-Host": {"api.example.com"}, "X-Forwarded-Proto": {"http"},
-		}},
-		"a trusted proxy": {ours, all, http.Header{
-			"X-Forwarded-For": {"198.51.100.1, 10.0.0.1, 10.0.0.2, 10.0.0.7"}, "X-Forwarded-Host": {"public.example.com"},
-			"X-Forwarded-Proto": {"https"}, "Forwarded": {`for=198.51.100.1;proto=https, for=10.0.0.1, for=10.0.0.7;host="api.example.com";proto=http`},
-		}},
-		"a stranger": {foreign, all, http.Header{
-			"X-Forwarded-For": {"203.0.113.9"}, "X-Forwarded-Host": {"api.example.com"}, "X-Forwarded-Proto": {"http"},
-		}},
-		"a part of them": {ours, http.Header{"X-Forwarded-Proto": {"https"}}, http.Header{
+		"nothing came":        {nil, ours, nil, untouched},
+		"a trusted proxy":     {nil, ours, all, kept("10.0.0.7", "for=10.0.0.7")},
+		"a trusted neighbour": {nil, "[::1]:4000", all, kept("::1", `for="[::1]"`)},
+		"a stranger":          {nil, foreign, all, stranger},
+		"a stranger trusted":  {[]string{"203.0.113.0/24"}, foreign, all, kept("203.0.113.9", "for=203.0.113.9")},
+		"one address":         {[]string{"203.0.113.9"}, foreign, all, kept("203.0.113.9", "for=203.0.113.9")},
+		"another address":     {[]string{"203.0.113.8"}, foreign, all, stranger},
+		"nobody trusted":      {[]string{}, ours, all, untouched},
+		"only loopback":       {[]string{"loopback"}, ours, all, untouched},
+		"a part of them": {nil, ours, http.Header{"X-Forwarded-Proto": {"https"}}, http.Header{
 			"X-Forwarded-For": {"10.0.0.7"}, "X-Forwarded-Host": {"api.example.com"}, "X-Forwarded-Proto": {"https"},
 		}},
 	} {
@@ -166,7 +174,11 @@ func TestForwardedHeaders(t *testing.T) {
 			in := httptest.NewRequest("POST", "http://api.example.com/x", nil)
 			in.RemoteAddr = tc.remote
 			maps.Copy(in.Header, tc.sent.Clone())
-			got := forwardedBy(t, nil, in).Header
+			got := forwardedBy(t, func(o *Options) {
+				if tc.trusts != nil {
+					o.Server.TrustedProxies = tc.trusts
+				}
+			}, in).Header
 			for _, h := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
 				if !slices.Equal(got[h], tc.want[h]) {
 					t.Errorf("%s: %q, want %q", h, got[h], tc.want[h])

@@ -79,6 +79,11 @@ func (t trustedProxies) setForwarded(pr *httputil.ProxyRequest) {
 	}
 	pr.SetXForwarded()
 	if !trusted {
+		for name := range out {
+			if strings.HasPrefix(name, "X-Forwarded-") && !setByUs(name) {
+				delete(out, name)
+			}
+		}
 		return
 	}
 	for _, name := range [...]string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -89,6 +94,11 @@ func (t trustedProxies) setForwarded(pr *httputil.ProxyRequest) {
 	if values := in["Forwarded"]; len(values) > 0 {
 		out.Set("Forwarded", strings.Join(values, ", ")+", "+forwardedElement(pr))
 	}
+}
+
+// setByUs reports whether SetXForwarded has written a header.
+func setByUs(name string) bool {
+	return name == "X-Forwarded-For" || name == "X-Forwarded-Host" || name == "X-Forwarded-Proto"
 }
 
 // forwardedElement is what this proxy adds to Forwarded (RFC 7239, 4).

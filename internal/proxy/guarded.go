@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -59,16 +60,22 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	op := dedup.Operation{ID: scope.ID(key)}
 	op.Fingerprint = rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
 	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values)
-	o.id = op.ID
+	return p.decide(w, r, o, op, body, &held)
+}
 
-	decision := p.guard.Begin(r.Context(), rule, op)
+// decide asks what becomes of an operation, and does it. A caller that leaves from now on
+// changes nothing.
+func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, op dedup.Operation, body []byte, held *hold) *dedup.Rejection {
+	rule := o.route.rule
+	o.id = op.ID
+	decision := p.guard.Begin(context.WithoutCancel(r.Context()), rule, op)
 	o.takenOver = decision.TakenOver
 	if decision.InDoubt != nil {
 		p.later.withdraw(decision.InDoubt)
 	}
 	switch {
 	case decision.Claim != nil:
-		p.execute(w, r, o, decision.Claim, body, &held)
+		p.execute(w, r, o, decision.Claim, body, held)
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
 		replay(w, rule, decision.Replay)
@@ -105,13 +112,20 @@ func target(r *http.Request) string {
 	if t == "" || t[0] == '/' || t == "*" {
 		return t
 	}
-	if _, rest, ok := strings.Cut(t, "://"); ok {
-		if at := strings.IndexAny(rest, "/?"); at >= 0 && rest[at] == '/' {
-			return rest[at:]
-		} else if at >= 0 {
-			return "/" + rest[at:]
+	_, rest, _ := strings.Cut(t, ":") // after the scheme, which has no colon
+	if authority, ok := strings.CutPrefix(rest, "//"); ok {
+		at := strings.IndexAny(authority, "/?")
+		switch {
+		case at < 0:
+			return "/"
+		case authority[at] == '?':
+			return "/" + authority[at:]
+		default:
+			return authority[at:]
 		}
-		return "/"
+	}
+	if strings.HasPrefix(rest, "/") {
+		return rest
 	}
 	return r.URL.RequestURI()
 }

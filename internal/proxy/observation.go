@@ -119,10 +119,16 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 	}
 }
 
+// callersFault reports whether the request ended because of what the caller sent, or did
+// not send.
+func (o *observation) callersFault() bool {
+	return o.reason == dedup.ReasonBadRequest || o.reason == dedup.ReasonRequestTimeout
+}
+
 // log writes the request's one line: what happened, nothing that the caller sent. Failures
 // of the store and the upstream are written even when access lines are not asked for.
 func (o *observation) log(took time.Duration, gone bool) {
-	trouble := o.err != nil || o.cause != "" || o.leaseLost || o.takenOver
+	trouble := o.err != nil && !o.callersFault() || o.cause != "" || o.leaseLost || o.takenOver
 	if !trouble && !o.proxy.options.AccessLog {
 		return
 	}

@@ -39,7 +39,8 @@ func newOneShot(dial dialFunc, timeout time.Duration, maxIdle int, idle time.Dur
 func (o *oneShot) CloseIdleConnections() { o.pool.closeAll() }
 
 // RoundTrip sends req and returns the answer. Its errors wrap errNotSent if not a byte
-// was written, and the context's error if that is what ended it.
+// was written or our certificate was refused, and the context's error if that is what
+// ended it.
 func (o *oneShot) RoundTrip(req *http.Request) (*http.Response, error) {
 	out, _ := o.buffers.Get().(*outgoing)
 	x, err := o.send(out, req)
@@ -52,8 +53,12 @@ func (o *oneShot) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	res, err := x.receive(req)
 	if err != nil {
+		refused := x.refused(err)
 		err = x.explain(err)
 		x.abort()
+		if refused {
+			return nil, notSent(err)
+		}
 		return nil, err
 	}
 	return res, nil

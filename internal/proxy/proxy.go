@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -139,15 +138,6 @@ func (p *Proxy) plainFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil { // the caller is gone, and with it the request
 		panic(http.ErrAbortHandler)
 	}
-	p.log.Warn("upstream failed", zap.String("method", r.Method), zap.Error(withoutURL(err)))
+	p.log.Warn("upstream failed", zap.String("method", r.Method), zap.Error(err))
 	p.answer(w, nil, failure(context.Background(), err))
-}
-
-// withoutURL takes from an error the URL that net/url puts into its text, for it may hold
-// what a caller sent.
-func withoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
 }

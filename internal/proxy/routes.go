@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 
 	"idemproxy/internal/dedup"
@@ -23,7 +26,9 @@ type route struct {
 type routes struct {
 	mux       *http.ServeMux
 	byPattern map[string]*route
+	hasHosts  bool            // some rule is for one host
 	methods   map[string]bool // those of any rule; most requests have another
+	first     map[string]bool // the first segments of the rules' paths; nil if one begins with a wildcard
 }
 
 // CheckRoutes returns what is wrong with the patterns of the rules: not a pattern, or in
@@ -34,7 +39,7 @@ func CheckRoutes(rules []dedup.Rule) []dedup.Fault {
 }
 
 func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) {
-	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]bool{}}
+	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]bool{}, first: map[string]bool{}}
 	var faults []dedup.Fault
 	for i := range rules {
 		rule := &rules[i]
@@ -42,8 +47,10 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 		if m != nil {
 			rt.metrics = m.Route(rule.Name)
 		}
+		rs.hasHosts = rs.hasHosts || rule.Host != ""
+		rs.addFirst(rule.Path)
 		for _, method := range rule.Methods {
-			pattern := method + " " + rule.Host + rule.Path
+			pattern := method + " " + cleanHost(rule.Host) + rule.Path
 			if err := rs.add(pattern, rt); err != nil {
 				faults = append(faults, dedup.Fault{Path: fmt.Sprintf("routes[%d].path", i), Message: err.Error()})
 				break
@@ -51,6 +58,17 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 		}
 	}
 	return rs, faults
+}
+
+// addFirst notes the first segment of a rule's path.
+func (rs *routes) addFirst(pattern string) {
+	segment := firstSegment(pattern)
+	if segment == "" || strings.ContainsAny(segment, "{%") {
+		rs.first = nil
+	}
+	if rs.first != nil {
+		rs.first[segment] = true
+	}
 }
 
 // add registers a pattern. ServeMux says what is wrong with one by panicking, in a text
@@ -75,7 +93,8 @@ func (rs *routes) fault(text string) error {
 		_, what, _ := strings.Cut(text, `": `)
 		return fmt.Errorf("not a pattern of net/http: %s", what)
 	}
-	other, _, _ := strings.Cut(after, `"`)
+	quoted, _ := strconv.QuotedPrefix(`"` + after)
+	other, _ := strconv.Unquote(quoted)
 	return fmt.Errorf("conflicts with route %q (%s): some request matches both, and neither pattern is more specific", rs.byPattern[other].rule.Name, other)
 }
 
@@ -89,11 +108,15 @@ func (rs *routes) match(r *http.Request) *route {
 	if !rs.methods[strings.ToUpper(r.Method)] {
 		return nil
 	}
-	rt := rs.find(r, &url.URL{Path: cleanPath(r.URL.Path)})
-	if rt == nil && r.URL.RawPath != "" {
-		if escaped := cleanPath(r.URL.RawPath); escaped != cleanPath(r.URL.Path) {
+	clean := cleanPath(r.URL.Path)
+	if r.URL.RawPath == "" && rs.first != nil && !rs.first[firstSegment(clean)] {
+		return nil
+	}
+	rt := rs.find(r, &url.URL{Path: clean})
+	if r.URL.RawPath != "" {
+		if escaped := cleanEscaped(r.URL.RawPath); escaped != clean {
 			if plain, err := url.PathUnescape(escaped); err == nil {
-				rt = rs.find(r, &url.URL{Path: plain, RawPath: escaped})
+				rt = stricter(rt, rs.find(r, &url.URL{Path: plain, RawPath: escaped}))
 			}
 		}
 	}
@@ -103,9 +126,68 @@ func (rs *routes) match(r *http.Request) *route {
 	return rt
 }
 
+// stricter chooses between the routes of two readings of a path: one that guards rather
+// than one that is off, then the one whose pattern says more.
+func stricter(a, b *route) *route {
+	switch {
+	case a == nil || b == nil:
+		return cmp.Or(a, b)
+	case (a.rule.Mode == dedup.ModeOff) != (b.rule.Mode == dedup.ModeOff):
+		if a.rule.Mode == dedup.ModeOff {
+			return b
+		}
+		return a
+	case literals(b.rule.Path) > literals(a.rule.Path):
+		return b
+	default:
+		return a
+	}
+}
+
+// literals is how many segments of a pattern are no wildcards.
+func literals(pattern string) int {
+	n := 0
+	for s := range strings.SplitSeq(pattern, "/") {
+		if s != "" && s[0] != '{' {
+			n++
+		}
+	}
+	return n
+}
+
+// cleanEscaped is cleanPath for an escaped path, whose dots may be escaped too.
+func cleanEscaped(p string) string {
+	segments := strings.Split(p, "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil && (plain == "." || plain == "..") {
+			segments[i] = plain
+		}
+	}
+	return cleanPath(strings.Join(segments, "/"))
+}
+
 func (rs *routes) find(r *http.Request, u *url.URL) *route {
-	_, pattern := rs.mux.Handler(&http.Request{Method: strings.ToUpper(r.Method), Host: r.Host, URL: u})
+	host := ""
+	if rs.hasHosts {
+		host = cleanHost(r.Host)
+	}
+	_, pattern := rs.mux.Handler(&http.Request{Method: strings.ToUpper(r.Method), Host: host, URL: u})
 	return rs.byPattern[pattern]
+}
+
+// firstSegment is what stands between the first slash of a path and the next.
+func firstSegment(p string) string {
+	segment, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	return segment
+}
+
+// cleanHost is a host without its port, in lower case, without the brackets of an address
+// and the dot that may end a name.
+func cleanHost(h string) string {
+	if host, _, err := net.SplitHostPort(h); err == nil {
+		h = host
+	}
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(h, "[]")), ".")
 }
 
 // cleanPath merges slashes, resolves dot segments, and drops a trailing slash.

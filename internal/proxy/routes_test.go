@@ -120,6 +120,9 @@ func TestRoutesMatchEverySpelling(t *testing.T) {
 		{"POST //orders//a%2Fb", "/orders/{id}"},
 		{"POST /x/../orders/a%2Fb", "/orders/{id}"},
 		{"POST /%6frders/a%2Fb", "/orders/{id}"},
+		{"POST /x/%2e%2e/orders/a%2Fb", "/orders/{id}"},
+		{"POST /%2E/orders/a%2Fb", "/orders/{id}"},
+		{"POST /orders/a%2Fb/.%2e/c%2Fd", "/orders/{id}"},
 		{"POST /orders%2F1", "/orders/{id}"},
 		{"POST /orders/%2525", "/orders/{id}"},
 		{"POST /orders/1%20HTTP", "/orders/{id}"},
@@ -180,10 +183,35 @@ func TestRoutesHosts(t *testing.T) {
 		{"POST /payments @other.example.com", "/payments"},
 		{"POST /payments @", "/payments"},
 		{"POST /only @pay.example.com", "pay.example.com/only"},
+		{"POST /only @PAY.Example.com", "pay.example.com/only"},
+		{"POST /only @Pay.example.com.:443", "pay.example.com/only"},
+		{"POST http://PAY.EXAMPLE.COM/only @other.example.com", "pay.example.com/only"},
 		{"POST /only @other.example.com", ""},
 		{"POST http://pay.example.com/only @other.example.com", "pay.example.com/only"},
 		{"POST http://other.example.com/only @pay.example.com", ""},
 	})
+}
+
+func TestRoutesHostInCapitals(t *testing.T) {
+	wantMatches(t, []dedup.Rule{ruleFor("/only", withHost("Pay.Example.com"))}, []matchCase{{"POST /only @pay.example.com", "Pay.Example.com/only"}})
+	wantMatches(t, []dedup.Rule{ruleFor("/a", withHost("::1")), ruleFor("/b", withHost("[::1]"))}, []matchCase{
+		{"POST /a @[::1]:80", "::1/a"},
+		{"POST /a @[::1]", "::1/a"},
+		{"POST /b @[::1]:80", "[::1]/b"},
+		{"POST /b @[::1]", "[::1]/b"},
+	})
+}
+
+// TestRoutesOfTwoReadings: a path with %2F that one reading guards is guarded.
+func TestRoutesOfTwoReadings(t *testing.T) {
+	for _, other := range []dedup.Rule{ruleFor("/", withMode(dedup.ModeOff)), ruleFor("/"), ruleFor("/{rest...}")} {
+		wantMatches(t, []dedup.Rule{other, ruleFor("/orders/{id}"), ruleFor("/payments")}, []matchCase{
+			{"POST /orders/1", "/orders/{id}"},
+			{"POST /orders/a%2Fb", "/orders/{id}"},
+			{"POST /payments%2F", "/payments"},
+			{"POST /x%2F..%2Fpayments", "/payments"},
+		})
+	}
 }
 
 func TestRoutesRoot(t *testing.T) {
@@ -231,6 +259,10 @@ func TestCheckRoutes(t *testing.T) {
 		"one method in common": {
 			rules: []dedup.Rule{ruleFor("/a", withMethods("PUT", "POST")), ruleFor("/a", withMethods("PATCH", "POST"))},
 			path:  "routes[1].path", message: []string{`conflicts with route "PUT /a" (POST /a)`},
+		},
+		"the same with a quote": {
+			rules: []dedup.Rule{ruleFor(`/a"b\c`), ruleFor(`/a"b\c`)},
+			path:  "routes[1].path", message: []string{"conflicts with route"},
 		},
 		"off conflicts too": {
 			rules: []dedup.Rule{ruleFor("/a"), ruleFor("/a", withMode(dedup.ModeOff))},
@@ -293,6 +325,9 @@ func TestTarget(t *testing.T) {
 		{"POST http://example.com//a", "//a"},
 		{"POST http://u:p@example.com:80/a%2Fb?", "/a%2Fb?"},
 		{"POST HTTPS://[::1]:8443/a", "/a"},
+		{"POST x:/payments", "/payments"},
+		{"POST x:/y://h/payments", "/y://h/payments"},
+		{"POST http:/payments?a=b://c/d", "/payments?a=b://c/d"},
 	} {
 		r := sent(t, tc.line)
 		if got := target(r); got != tc.want {

@@ -95,7 +95,7 @@ func (p *Postgres) repeat(ctx context.Context, op func(context.Context, *pgxpool
 		maybeApplied = maybeApplied || sent && !pgRefused(err)
 		if errors.Is(err, errPGAgain) { // somebody was faster: now it is another question
 			if ctx.Err() != nil {
-				return notApplied(ctx.Err())
+				return p.explain(ctx.Err(), maybeApplied)
 			}
 			continue
 		}

@@ -23,6 +23,7 @@ import (
 // Config.Timeout later; deadlines are kept.
 type Redis struct {
 	client            redis.UniversalClient
+	via               processor // sends the operations
 	scripts           redisScripts
 	prefix            string
 	timeout           time.Duration
@@ -38,8 +39,13 @@ func NewRedis(cfg Config) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
+	via := processor(client)
+	if single, ok := client.(*redis.Client); ok {
+		via = &redisBatch{client: single, timeout: cfg.Timeout}
+	}
 	return &Redis{
 		client:            client,
+		via:               via,
 		scripts:           newRedisScripts(),
 		prefix:            cfg.KeyPrefix,
 		timeout:           cfg.Timeout,
@@ -54,7 +60,7 @@ func (r *Redis) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found,
 	var acks int
 	reply, err := r.repeat(ctx, func(ctx context.Context) (any, error) {
 		if r.waitReplicas == 0 {
-			return eval(ctx, r.client, r.scripts.claim, key, args...)
+			return eval(ctx, r.via, r.scripts.claim, key, args...)
 		}
 		reply, n, err := r.claimAndWait(ctx, key, args...)
 		acks = n
@@ -129,7 +135,7 @@ func (r *Redis) key(id dedup.ID) string { return r.prefix + string(id) }
 // own runs a script that only the owner of a claim gets applied.
 func (r *Redis) own(ctx context.Context, verb string, s redisScript, id dedup.ID, args ...any) (dedup.Verdict, error) {
 	reply, err := r.repeat(ctx, func(ctx context.Context) (any, error) {
-		return eval(ctx, r.client, s, r.key(id), args...)
+		return eval(ctx, r.via, s, r.key(id), args...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", verb, err)

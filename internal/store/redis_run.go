@@ -122,7 +122,7 @@ func serverReply(err error) string {
 // the command was never sent.
 func refused(err error) bool {
 	var file *fs.PathError // of a password that could not be read
-	return serverReply(err) != "" || dialFailed(err) ||
+	return serverReply(err) != "" || dialFailed(err) || errors.Is(err, errNotTaken) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
 		errors.As(err, &file)
 }

@@ -9,6 +9,11 @@ import (
 
 // A real Redis is killed, paused, loading, full, demoted, and comes back.
 
+// durable are the settings under which a Redis that is killed forgets nothing. With
+// appendfsync everysec it does now and then: while the disk is busy with the last second,
+// it acknowledges what it has not written yet.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
 // running begins a request that stands at the upstream, and returns what opens the gate.
 func running(t *testing.T, p *proxy, up *wireUpstream, req request) (pending, *gate) {
 	t.Helper()
@@ -24,7 +29,7 @@ func running(t *testing.T, p *proxy, up *wireUpstream, req request) (pending, *g
 // The caller gets its answer at once, the record is written when Redis is back.
 func TestFaultRedisIsKilledBetweenClaimAndCompletion(t *testing.T) {
 	t.Parallel()
-	server := startProcess(t, "--appendonly", "yes")
+	server := startProcess(t, durable...)
 	up := newWireUpstream(t, answers201)
 	conf := setup{store: redisVia(server.addr(), time.Second), upstream: up.url, routes: payments}
 	p, other := start(t, conf), start(t, conf)
@@ -54,7 +59,7 @@ func TestFaultRedisIsKilledBetweenClaimAndCompletion(t *testing.T) {
 // is not executed again.
 func TestFaultRedisIsAwayUntilTheLeaseIsOver(t *testing.T) {
 	t.Parallel()
-	server := startProcess(t, "--appendonly", "yes")
+	server := startProcess(t, durable...)
 	up := newWireUpstream(t, answers201)
 	conf := setup{store: redisVia(server.addr(), time.Second), upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 600ms}`}
 	p, other := start(t, conf), start(t, conf)

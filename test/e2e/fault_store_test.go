@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -180,7 +181,7 @@ func TestFaultRedisAcceptsAndNeverAnswers(t *testing.T) {
 func TestFaultTheConnectionsAreCutAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	up := newWireUpstream(t, answers201)
-	k, p, direct := throughShim(t, time.Second, setup{upstream: up.url, routes: payments})
+	k, p, direct := throughShim(t, time.Second, setup{upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 5m}`})
 	stop := make(chan struct{})
 	cutter := make(chan struct{})
 	go func() {
@@ -189,7 +190,7 @@ func TestFaultTheConnectionsAreCutAgainAndAgain(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Duration(3+i%7) * time.Millisecond):
+			case <-time.After(time.Duration(5+i%20) * time.Millisecond):
 				k.cut()
 			}
 		}
@@ -265,4 +266,23 @@ func TestFaultThePoolIsExhausted(t *testing.T) {
 		}
 		up.ran(t, req.key, 1)
 	}
+}
+
+// A store has room for a claim and none for its record. That the request was executed is
+// remembered all the same, in a small record, so that it never runs again.
+func TestFaultARecordThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("0123456789abcdef", 8<<10)
+	up := newWireUpstream(t, raw(fmt.Sprintf("HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%s", len(large), large)))
+	p := start(t, setup{store: storage{yaml: "type: memory, memory: {max_bytes: 64KiB}"}, upstream: up.url, routes: payments})
+	req := request{key: newKey(), body: "x"}
+	if res := p.send(t, req).fresh(t, 201); string(res.body) != large {
+		t.Errorf("%d bytes came through, want %d", len(res.body), len(large))
+	}
+	p.send(t, req).refused(t, 409, "response_not_stored")
+	up.ran(t, req.key, 1)
+	up.does(answers201)
+	p.twice(t, request{key: newKey(), body: "x"}, 201) // what fits is kept
+	p.send(t, req).refused(t, 409, "response_not_stored")
+	up.ran(t, req.key, 1)
 }
