@@ -15,16 +15,21 @@ cd "$(dirname "$0")/.."
 # One line a service: the command the tests run, and the Debian package that has it.
 need() {
 	echo redis-server redis-server
+	echo initdb postgresql
+	echo postgres postgresql
+	echo pgbouncer pgbouncer
 	echo curl curl
 	echo h2load nghttp2-client
 }
 
 cache=$PWD/.cache/services
+PATH=$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :) # where Debian keeps initdb; the tests look there too
 say() { echo "services: $*" >&2; }
 
 missing=()
 while read -r command package; do
-	command -v "$command" >/dev/null || [ -x "$cache/bin/$command" ] || missing+=("$package")
+	command -v "$command" >/dev/null || [ -x "$cache/bin/$command" ] ||
+		[[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 done < <(need)
 
 # An installation may start its service, which would take the port of one that already
@@ -58,13 +63,14 @@ unpack_packages() {
 
 # The unpacked commands need the libraries unpacked beside them.
 write_wrappers() {
-	local libraries command
+	local libraries command program
 	mkdir -p "$cache/bin"
 	libraries=$(find "$cache/root" -type d -path '*lib/*-linux-gnu*' | paste -sd:)
 	while read -r command _; do
-		[ -e "$cache/root/usr/bin/$command" ] || continue
+		program=$(find "$cache/root/usr/bin" "$cache/root/usr/sbin" "$cache"/root/usr/lib/postgresql/*/bin -name "$command" 2>/dev/null | head -n 1) || true
+		[ -n "$program" ] || continue
 		printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' \
-			"$libraries" "$cache/root/usr/bin/$command" >"$cache/bin/$command"
+			"$libraries" "$program" >"$cache/bin/$command"
 		chmod +x "$cache/bin/$command"
 	done < <(need)
 }
@@ -82,7 +88,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 	fi
 	if [ $got = no ]; then
 		say "NOT AVAILABLE here: ${missing[*]}. Install them with this machine's package manager"
-		say "(macOS: brew install redis nghttp2; Fedora: dnf install redis nghttp2) so that their commands are on PATH."
+		say "(macOS: brew install redis postgresql pgbouncer nghttp2; Fedora: dnf install redis postgresql-server pgbouncer nghttp2) so that their commands are on PATH."
 		if [ "${CI:-}" = true ]; then
 			say "in CI that is an error"
 			exit 1

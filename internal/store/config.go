@@ -9,15 +9,62 @@ import (
 // Config is the `store` section of the configuration: which store keeps the claims and
 // records, and where. Only the section named by Type counts.
 type Config struct {
-	// Type is memory or redis.
+	// Type is memory, file, redis or postgres.
 	Type string `yaml:"type"`
 	// KeyPrefix begins every key in a store that is shared with other programs.
 	KeyPrefix string `yaml:"key_prefix"`
 	// Timeout bounds one store operation, everything included: waiting for a connection,
 	// dialling, repeating. An operation may end a little later, never much.
 	Timeout time.Duration `yaml:"timeout"`
-	Memory  MemoryConfig  `yaml:"memory"`
-	Redis   RedisConfig   `yaml:"redis"`
+	// CompressAbove compresses notes and records larger than this; 0 means none.
+	CompressAbove dedup.Size       `yaml:"compress_above"`
+	Memory        MemoryConfig     `yaml:"memory"`
+	File          FileConfig       `yaml:"file"`
+	Redis         RedisConfig      `yaml:"redis"`
+	Postgres      PostgresConfig   `yaml:"postgres"`
+	Encryption    EncryptionConfig `yaml:"encryption"`
+}
+
+// FileConfig says which file the store of one machine is.
+type FileConfig struct {
+	// Path is the file. One process can have it open at a time.
+	Path string `yaml:"path"`
+	// MaxSize is how large the file may become before new claims are refused; what is
+	// claimed may end beyond it. 0 means as large as the disk.
+	MaxSize dedup.Size `yaml:"max_size"`
+}
+
+// PostgresConfig says where PostgreSQL is and how to use it.
+type PostgresConfig struct {
+	// URL is postgres://[user[:password]@]host[:port]/database[?sslmode=…], with libpq's
+	// parameters.
+	URL Secret `yaml:"url"`
+	// URLFile holds the URL, read when the store is opened.
+	URLFile string `yaml:"url_file"`
+	// Table is the name of the table, or schema.table.
+	Table string `yaml:"table"`
+	// AutoMigrate makes the table, and brings that of an older version up to date, before
+	// it is used for the first time. Nothing is ever dropped.
+	AutoMigrate bool `yaml:"auto_migrate"`
+	// PurgeInterval is the time between two removals of what has expired.
+	PurgeInterval time.Duration `yaml:"purge_interval"`
+	// MaxConns is the most connections to the server.
+	MaxConns int `yaml:"max_conns"`
+}
+
+// EncryptionConfig is the keys that notes and records are encrypted with, by AES-256-GCM.
+// The first key encrypts, all of them decrypt. Without keys nothing is encrypted.
+type EncryptionConfig struct {
+	Keys []EncryptionKey `yaml:"keys"`
+}
+
+// EncryptionKey is one key of the ring: 32 bytes as base64 or hexadecimal digits, in the
+// configuration or in a file; a file may also hold the bare bytes.
+type EncryptionKey struct {
+	// ID names the key in what it encrypts. It stays the key's for ever.
+	ID      string `yaml:"id"`
+	Key     Secret `yaml:"key"`
+	KeyFile string `yaml:"key_file"`
 }
 
 // MemoryConfig bounds the store inside the process. When it is full, new claims are
@@ -94,6 +141,13 @@ func DefaultConfig() Config {
 			MaxEntries:      200_000,
 			MaxBytes:        256 * dedup.MiB,
 			CleanupInterval: 60 * time.Second,
+		},
+		File: FileConfig{Path: "/var/lib/idemproxy/idemproxy.db"},
+		Postgres: PostgresConfig{
+			Table:         "idempotency_keys",
+			AutoMigrate:   true,
+			PurgeInterval: time.Minute,
+			MaxConns:      10,
 		},
 	}
 }

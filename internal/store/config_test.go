@@ -33,6 +33,14 @@ func onRedis(change func(*store.RedisConfig)) func(*store.Config) {
 	}
 }
 
+// onPostgres changes a valid PostgreSQL configuration.
+func onPostgres(change func(*store.PostgresConfig)) func(*store.Config) {
+	return func(c *store.Config) {
+		c.Type = "postgres"
+		change(&c.Postgres)
+	}
+}
+
 func TestValidateNamesEveryFault(t *testing.T) {
 	const password = "s3cret"
 	for name, c := range map[string]struct {
@@ -74,6 +82,25 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		"all good": {onRedis(func(c *store.RedisConfig) {
 			c.Addresses, c.MasterName, c.Username, c.Password = []string{"a:1", "[::1]:2"}, "m", "u", password
 		}), ""},
+		"two unused": {func(c *store.Config) {
+			c.Type, c.Postgres.MaxConns, c.File.Path = "redis", 5, "/x"
+		}, "file postgres"},
+		"no path":         {func(c *store.Config) { c.Type, c.File.Path = "file", "" }, "file.path"},
+		"tiny file":       {func(c *store.Config) { c.Type, c.File.Path, c.File.MaxSize = "file", "/x", 5 }, "file.max_size"},
+		"postgres, empty": {func(c *store.Config) { c.Type = "postgres" }, "postgres.url"},
+		"postgres, wrong": {onPostgres(func(c *store.PostgresConfig) {
+			c.URL, c.Table, c.PurgeInterval, c.MaxConns = "http://u:"+password+"@h/d", "a;b", 0, 0
+		}), "postgres.max_conns postgres.purge_interval postgres.table postgres.url"},
+		"postgres, bad port":  {onPostgres(func(c *store.PostgresConfig) { c.URL = "postgres://u:" + password + "@h:port/d" }), "postgres.url"},
+		"postgres, two URLs":  {onPostgres(func(c *store.PostgresConfig) { c.URL, c.URLFile = "postgres://h/d", "/f" }), "postgres.url_file"},
+		"postgres, all good":  {onPostgres(func(c *store.PostgresConfig) { c.URL, c.Table = "postgres://u:"+password+"@h/d", "s.t_1" }), ""},
+		"compress below zero": {func(c *store.Config) { c.CompressAbove = -1 }, "compress_above"},
+		"keys, wrong": {func(c *store.Config) {
+			good := store.Secret(strings.Repeat("ab", 32))
+			c.Encryption.Keys = []store.EncryptionKey{
+				{ID: "a", Key: good}, {ID: "a", Key: good}, {ID: "b"}, {ID: "c", Key: password}, {ID: "d", Key: good, KeyFile: "/f"}, {ID: "e e", Key: good},
+			}
+		}, "encryption.keys[1].id encryption.keys[2].key encryption.keys[3].key encryption.keys[4].key_file encryption.keys[5].id"},
 		"socket with database": {onRedis(func(c *store.RedisConfig) { c.URL = "unix:///s?db=2" }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +126,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	}
 	cfg := store.DefaultConfig()
 	cfg.Type = "etcd"
-	if f := cfg.Validate(); !strings.Contains(f[0].Message, "memory or redis") {
+	if f := cfg.Validate(); !strings.Contains(f[0].Message, "file, memory, postgres or redis") {
 		t.Fatalf("message %q does not name what there is", f[0].Message)
 	}
 }

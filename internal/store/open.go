@@ -16,8 +16,10 @@ type constructor func(ctx context.Context, cfg Config) (dedup.Store, error)
 // constructors is the one table of the stores: a new one gets a line here.
 func constructors() map[string]constructor {
 	return map[string]constructor{
-		"memory": func(_ context.Context, cfg Config) (dedup.Store, error) { return NewMemory(cfg.Memory), nil },
-		"redis":  func(_ context.Context, cfg Config) (dedup.Store, error) { return NewRedis(cfg) },
+		"memory":   func(_ context.Context, cfg Config) (dedup.Store, error) { return NewMemory(cfg.Memory), nil },
+		"file":     func(_ context.Context, cfg Config) (dedup.Store, error) { return opened(NewFile(cfg)) },
+		"postgres": func(ctx context.Context, cfg Config) (dedup.Store, error) { return opened(NewPostgres(ctx, cfg)) },
+		"redis":    func(_ context.Context, cfg Config) (dedup.Store, error) { return opened(NewRedis(cfg)) },
 	}
 }
 
@@ -36,9 +38,21 @@ func Open(ctx context.Context, cfg Config) (dedup.Store, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("open store: %w", errors.Join(errs...))
 	}
+	encode, err := newCodec(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	s, err := constructors()[cfg.Type](ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open %s store: %w", cfg.Type, err)
+	}
+	return encode.around(s), nil
+}
+
+// opened is s as a dedup.Store, which is nil if s is not to be used.
+func opened[S dedup.Store](s S, err error) (dedup.Store, error) {
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }

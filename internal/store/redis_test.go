@@ -26,7 +26,7 @@ func openRedis(t *testing.T, addr string, change func(*store.Config)) *store.Red
 		t.Fatalf("Open: %v", err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s.(*store.Redis)
+	return bare[*store.Redis](s)
 }
 
 func TestRedisConforms(t *testing.T) {

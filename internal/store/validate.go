@@ -18,7 +18,7 @@ import (
 func (c Config) Validate() []dedup.Fault {
 	var f faults
 	if _, known := constructors()[c.Type]; !known {
-		f.add("type", "unknown store: use %s", strings.Join(Types(), " or "))
+		f.add("type", "unknown store: use %s", orList(Types()))
 	}
 	if c.Timeout < time.Millisecond {
 		f.add("timeout", "must be at least 1ms")
@@ -28,11 +28,42 @@ func (c Config) Validate() []dedup.Fault {
 	}
 	f.addAll("memory.", c.Memory.validate())
 	f.addAll("redis.", c.Redis.validate())
-	if c.Type == "memory" && !reflect.DeepEqual(c.Redis, DefaultConfig().Redis) {
-		f.add("redis", "has no effect while type is memory: set type: redis, or leave this out")
+	f.addAll("file.", c.File.validate())
+	f.addAll("postgres.", c.Postgres.validate(c.Type == "postgres"))
+	f.addAll("encryption.", c.Encryption.validate())
+	if c.CompressAbove < 0 {
+		f.add("compress_above", "must not be negative; 0 means no compression")
 	}
-	if c.Type == "redis" && c.Memory != DefaultConfig().Memory {
-		f.add("memory", "has no effect while type is redis: set type: memory, or leave this out")
+	return append(f, c.validateUnused()...)
+}
+
+// validateUnused finds the settings of stores that are not in use.
+func (c Config) validateUnused() []dedup.Fault {
+	var f faults
+	byDefault := DefaultConfig()
+	for _, section := range []struct {
+		name string
+		same bool
+	}{
+		{"memory", c.Memory == byDefault.Memory},
+		{"file", c.File == byDefault.File},
+		{"redis", reflect.DeepEqual(c.Redis, byDefault.Redis)},
+		{"postgres", c.Postgres == byDefault.Postgres},
+	} {
+		if _, known := constructors()[c.Type]; known && section.name != c.Type && !section.same {
+			f.add(section.name, "has no effect while type is %s: set type: %s, or leave this out", c.Type, section.name)
+		}
+	}
+	return f
+}
+
+func (c FileConfig) validate() []dedup.Fault {
+	var f faults
+	if c.Path == "" || strings.ContainsRune(c.Path, 0) {
+		f.add("path", "must be the path of a file")
+	}
+	if c.MaxSize < 0 || c.MaxSize > 0 && c.MaxSize < dedup.MiB {
+		f.add("max_size", "must be at least 1MiB, or 0 for no bound but the disk's")
 	}
 	return f
 }
@@ -143,6 +174,12 @@ func parseRedisURL(s Secret) (*redis.Options, error) {
 
 func errBadRedisURL() error {
 	return fmt.Errorf("not a Redis URL: use redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path/to.sock")
+}
+
+// orList joins names: a, b or c.
+func orList(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // faults collects what is wrong.
