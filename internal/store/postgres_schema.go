@@ -14,7 +14,8 @@ import (
 // %[1]s is the table, %[2]s its index. A step that was released is never changed, and none
 // drops anything: an older replica goes on working beside a newer one.
 func postgresMigrations() []string {
-	return []string{`
+	return []string{
+		`
 CREATE TABLE IF NOT EXISTS %[1]s (
   id          text        PRIMARY KEY,            -- key_prefix, and a hash of scope and key
   format      smallint    NOT NULL DEFAULT 1,     -- version of what this row means
