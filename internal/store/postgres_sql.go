@@ -20,8 +20,6 @@ type pgStatements struct {
 
 // What the statements answer.
 const (
-	pgAgain = 0
-
 	pgApplied    = 1
 	pgGone       = 2
 	pgFenced     = 3

@@ -156,7 +156,7 @@ func TestBoundedMemoryOfSlowUploads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		conns[i] = c
 		head := request{key: newKey(), unframed: true, header: []string{"Content-Length: " + itoa(size)}}
 		if _, err := c.Write(head.bytes()); err != nil {
@@ -201,7 +201,7 @@ func TestBoundedMemoryOfConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.Close()
+			t.Cleanup(func() { c.Close() })
 			if _, err := io.WriteString(c, kind.begin); err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 // A till is a gRPC service: Pay is unary, Count answers each message of a stream.
 type till struct{ paid, counted atomic.Int32 }
 
+//nolint:revive // the order of grpc.MethodHandler
 func (s *till) pay(_ any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wrapperspb.StringValue)
 	if err := read(in); err != nil {
@@ -36,7 +38,7 @@ func (s *till) count(_ any, stream grpc.ServerStream) error {
 	for {
 		in := new(wrapperspb.StringValue)
 		err := stream.RecvMsg(in)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			stream.SetTrailer(metadata.Pairs("x-tail", "end"))
 			return nil
 		}
@@ -137,7 +139,7 @@ func TestFaithfulStreamingGRPC(t *testing.T) {
 			}
 		}
 		_ = stream.CloseSend()
-		if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != io.EOF || stream.Trailer().Get("x-tail")[0] != "end" {
+		if err := stream.RecvMsg(new(wrapperspb.StringValue)); !errors.Is(err, io.EOF) || stream.Trailer().Get("x-tail")[0] != "end" {
 			t.Errorf("the end: %v, trailers %v", err, stream.Trailer())
 		}
 	}

@@ -38,7 +38,7 @@ type PostgresServer struct {
 func StartPostgres(t testing.TB, settings ...string) *PostgresServer {
 	t.Helper()
 	s := &PostgresServer{t: t, bin: postgresBin(t), port: freePort(t)}
-	dir, err := os.MkdirTemp("/tmp", "idempg") // not t.TempDir: a socket's path must be short
+	dir, err := os.MkdirTemp("/tmp", "idempg") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
