@@ -27,11 +27,7 @@ test: ## run all tests with the race detector; fetches the services they need
 FUZZTIME ?= 60s
 
 fuzz: ## run every fuzz target in turn, FUZZTIME each (60s)
-	@grep -rHo '^func Fuzz[A-Za-z0-9]*' --include='*_test.go' internal | sed 's|/[^/]*:func | |' | sort | \
-	while read -r package target; do \
-		echo "--- $$target in ./$$package"; \
-		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 2 "./$$package" || exit 1; \
-	done
+	scripts/fuzz.sh $(FUZZTIME)
 
 bench: ## compare the proxy with a bare reverse proxy, in rounds
 	go run ./bench
