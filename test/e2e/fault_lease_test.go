@@ -244,6 +244,7 @@ func TestFaultALeaseSurvivesLostRenewals(t *testing.T) {
 		select {
 		case <-lost:
 			losses++
+			time.Sleep(1500 * time.Millisecond) // never two in a row of one claim
 		case <-time.After(1500 * time.Millisecond):
 		}
 		direct.send(t, hold).refused(t, 409, "in_progress")
