@@ -222,13 +222,13 @@ func TestBoundedWaitForASilentUpstream(t *testing.T) {
 		<-r.ctx.Done()
 		close(gone)
 	})
-	p := start(t, setup{store: memory(), upstream: up.url, upstreams: "response_timeout: 300ms", routes: `  - {name: payments, path: /pay, max_response_body: 64KiB}`})
+	p := start(t, setup{store: memory(), upstream: up.url, upstreams: "response_timeout: 2s", routes: `  - {name: payments, path: /pay, max_response_body: 64KiB}`})
 	ctx, leave := context.WithCancel(t.Context())
 	res := p.ask(ctx, t, bothClients(t)["HTTP/1.1"], newKey(), "x")
 	if _, err := io.ReadFull(res.Body, make([]byte, 200<<10)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(400 * time.Millisecond) // while the caller listens there is no limit
+	time.Sleep(2500 * time.Millisecond) // while the caller listens there is no limit
 	select {
 	case <-gone:
 		t.Error("the upstream was cut off under a caller that listens")
