@@ -233,7 +233,7 @@ func TestFaultAPartitionLongerThanTheLease(t *testing.T) {
 func TestFaultALeaseSurvivesLostRenewals(t *testing.T) {
 	t.Parallel()
 	up := newWireUpstream(t, answers201)
-	k, p, direct := throughShim(t, time.Second, setup{upstream: up.url, routes: bothOutcomes(3 * time.Second)})
+	k, p, direct := throughShim(t, time.Second, setup{upstream: up.url, routes: bothOutcomes(6 * time.Second)})
 	p.twice(t, request{target: "/hold", key: newKey()}, 201)
 	hold, release := request{target: "/hold", key: newKey(), body: "x"}, request{target: "/release", key: newKey(), body: "x"}
 	d1, g1 := running(t, p, up, hold)
@@ -245,7 +245,7 @@ func TestFaultALeaseSurvivesLostRenewals(t *testing.T) {
 		case <-lost:
 			losses++
 			time.Sleep(1500 * time.Millisecond) // never two in a row of one claim
-		case <-time.After(1500 * time.Millisecond):
+		case <-time.After(3 * time.Second):
 		}
 		direct.send(t, hold).refused(t, 409, "in_progress")
 		direct.send(t, release).refused(t, 409, "in_progress")
