@@ -76,10 +76,11 @@ func apply[T any](w *watched, token dedup.Token, what string, op func() (T, erro
 	at.hi = w.now() + w.slack
 	if err != nil {
 		w.note(what, err.Error())
-		// Only a game that is over cancels, and only withdrawals: nobody looks at the store
-		// any more.
-		if !errors.Is(err, context.Canceled) && (!errors.Is(err, dedup.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded)) {
+		switch {
+		case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
 			w.wrong = what + ": " + err.Error()
+		case !errors.Is(err, dedup.ErrNotApplied): // it may have been
+			w.models = append(w.models, maybe(w.models, func(m model) []world { return worlds(m, at) })...)
 		}
 		return result, err
 	}
@@ -298,6 +299,10 @@ func (g *game) begin(fingerprint dedup.Fingerprint) dedup.Decision {
 	}
 	switch answer {
 	case "acquired", "taken over":
+		if d.Claim == nil && g.store.slack > 0 && g.store.now()-asked >= g.lease {
+			g.doubtful(d) // the answer came after the lease: a busy machine
+			return d
+		}
 		g.execute(d, fingerprint, asked)
 	case "in progress":
 		g.rejected(d, dedup.ReasonInProgress)
@@ -335,9 +340,14 @@ func (g *game) unheard(d dedup.Decision) {
 		g.lost("the decision is %+v (%v), while the link is %s", d, d.Rejection, g.store.birth)
 	}
 	if d.InDoubt != nil {
-		g.doubts++
-		g.withdrawing.Go(func() { _ = d.InDoubt.Withdraw(g.withdrawals) })
+		g.doubtful(d)
 	}
+}
+
+// doubtful withdraws a claim of which nobody knows whether the store took it.
+func (g *game) doubtful(d dedup.Decision) {
+	g.doubts++
+	g.withdrawing.Go(func() { _ = d.InDoubt.Withdraw(g.withdrawals) })
 }
 
 // execute checks that whoever is to execute now may: nobody else has, or may have, since

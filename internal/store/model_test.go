@@ -150,6 +150,17 @@ func after(models []model, worlds func(model) []world, heard answer) []model {
 	return then
 }
 
+// maybe are the models that there may be when nobody knows the store's answer.
+func maybe(models []model, worlds func(model) []world) []model {
+	var then []model
+	for _, m := range models {
+		for _, w := range worlds(m) {
+			then = append(then, w.then)
+		}
+	}
+	return then
+}
+
 func claimAnswer(found dedup.Found) answer {
 	switch found.State {
 	case dedup.StateAcquired:
