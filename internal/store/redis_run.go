@@ -38,8 +38,10 @@ type processor interface {
 func do(ctx context.Context, via processor, keyAt int8, args ...any) (any, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(keyAt)
-	err := via.Process(ctx, onceCmd{cmd})
-	return cmd.Val(), err
+	if err := via.Process(ctx, onceCmd{cmd}); err != nil {
+		return nil, err // a batch that was given up may be writing to cmd
+	}
+	return cmd.Val(), nil
 }
 
 // eval runs a script: by its name, or with its text on a server that does not know it
