@@ -362,8 +362,8 @@ func (g *game) execute(d dedup.Decision, fingerprint dedup.Fingerprint, asked ti
 			g.lost("executed by %s, and again by %s", short(o.token), short(g.store.newest))
 		}
 	}
-	if d.Claim == nil {
-		g.lost("the claim is ours, and the decision is %+v", d)
+	if d.Claim == nil || d.TakenOver != (g.store.heard(g.store.newest) == "taken over") {
+		g.lost("the claim is ours, %s, and the decision is %+v", g.store.heard(g.store.newest), d)
 	}
 	g.owners = append(g.owners, &owner{
 		claim: d.Claim, token: g.store.newest, fingerprint: fingerprint, body: fmt.Sprint("answer ", len(g.owners)),

@@ -99,6 +99,7 @@ func TestFaultTheOwnerIsKilled(t *testing.T) {
 	up.ran(t, hold.key, 1)
 	up.ran(t, release.key, 2)
 	a.grew(t, `conflicts_total{reason="outcome_unknown",route="hold"}`, 1)
+	a.counted(t, map[string]float64{`unknown_outcomes_total{cause="lease",route="release"}`: 1})
 }
 
 // An owner is paused past its lease, and taken over. When it wakes up, its caller gets
@@ -131,7 +132,10 @@ func TestFaultAPausedOwnerIsTakenOver(t *testing.T) {
 	up.ran(t, req.key, 2)
 	owner.counted(t, map[string]float64{`lost_leases_total{route="release"}`: 1})
 	owner.logged(t, `"outcome":"executed"`, `"lease_lost":true`)
-	successor.counted(t, map[string]float64{`lost_leases_total{route="release"}`: 0})
+	successor.counted(t, map[string]float64{
+		`lost_leases_total{route="release"}`:                    0,
+		`unknown_outcomes_total{cause="lease",route="release"}`: 1,
+	})
 }
 
 // The successor still runs when the old owner wakes up: the old one's end does not end the
