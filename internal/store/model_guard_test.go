@@ -528,7 +528,7 @@ func checks(t *testing.T, n string) {
 // TestModelOfTheGuardOnMemory: random interleavings of callers and owners, lost and late
 // commands, expiries and takeovers never surprise the model.
 func TestModelOfTheGuardOnMemory(t *testing.T) {
-	checks(t, "3000")
+	checks(t, "1500")
 	p := pace{
 		lease: 30 * time.Second, ttl: 10 * time.Minute, steps: [2]int{5, 40},
 		sleeps: []time.Duration{time.Second, 10 * time.Second, 29 * time.Second, 30 * time.Second, 31 * time.Second, time.Minute, 10 * time.Minute},
@@ -543,17 +543,35 @@ func TestModelOfTheGuardOnMemory(t *testing.T) {
 }
 
 func TestModelOfTheGuardOnRedis(t *testing.T) {
-	checks(t, "20")
 	server := storetest.StartRedis(t)
+	inRealTime(t, "60", func(t *testing.T) dedup.Store { return openRedis(t, server.Addr(), nil) })
+}
+
+func TestModelOfTheGuardOnFile(t *testing.T) {
+	inRealTime(t, "30", func(t *testing.T) dedup.Store { return openFile(t, newFile(t), nil) })
+}
+
+func TestModelOfTheGuardOnPostgres(t *testing.T) {
+	server := storetest.StartPostgres(t)
+	inRealTime(t, "30", func(t *testing.T) dedup.Store { return openPostgres(t, server.URL(), nil) })
+}
+
+// inRealTime plays games on two stores, side by side: they wait more than they compute.
+func inRealTime(t *testing.T, n string, open func(t *testing.T) dedup.Store) {
+	t.Helper()
+	checks(t, n)
 	p := pace{
 		lease: 60 * time.Millisecond, ttl: 200 * time.Millisecond, steps: [2]int{5, 30},
 		sleeps: []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 70 * time.Millisecond, 90 * time.Millisecond, 210 * time.Millisecond},
 	}
-	t.Run("games", func(t *testing.T) { // side by side: they wait more than they compute
+	t.Run("games", func(t *testing.T) {
 		for range 2 {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
-				s := openRedis(t, server.Addr(), nil)
+				s := open(t)
+				if err := s.Ping(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 				rapid.Check(t, func(t *rapid.T) { newGame(t, s, p, 5*time.Millisecond).play() })
 			})
 		}
