@@ -52,7 +52,7 @@ func (d *decoder) section(n *node, field reflect.Value, path string) {
 	for _, p := range n.pairs {
 		at := join(path, p.key)
 		i := slices.Index(names, p.key)
-		if i < 0 {
+		if i < 0 || p.key == "" { // "" stands for the fields that are not for the file
 			d.unknown(p, at, names)
 			continue
 		}
