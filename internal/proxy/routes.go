@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,7 +29,7 @@ type routes struct {
 	byPattern map[string]*route
 	hasHosts  bool            // some rule is for one host
 	methods   map[string]bool // those of any rule; most requests have another
-	first     map[string]bool // the first segments of the rules' paths; nil if one begins with a wildcard
+	prefixes  []string        // what the paths begin with, up to the first wildcard; most requests begin otherwise
 }
 
 // CheckRoutes returns what is wrong with the patterns of the rules: not a pattern, or in
@@ -39,7 +40,7 @@ func CheckRoutes(rules []dedup.Rule) []dedup.Fault {
 }
 
 func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) {
-	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]bool{}, first: map[string]bool{}}
+	rs := &routes{mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]bool{}}
 	var faults []dedup.Fault
 	for i := range rules {
 		rule := &rules[i]
@@ -48,7 +49,7 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 			rt.metrics = m.Route(rule.Name)
 		}
 		rs.hasHosts = rs.hasHosts || rule.Host != ""
-		rs.addFirst(rule.Path)
+		rs.prefixes = append(rs.prefixes, literal(rule.Path))
 		for _, method := range rule.Methods {
 			pattern := method + " " + cleanHost(rule.Host) + rule.Path
 			if err := rs.add(pattern, rt); err != nil {
@@ -60,15 +61,13 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 	return rs, faults
 }
 
-// addFirst notes the first segment of a rule's path.
-func (rs *routes) addFirst(pattern string) {
-	segment := firstSegment(pattern)
-	if segment == "" || strings.ContainsAny(segment, "{%") {
-		rs.first = nil
+// literal is what every cleaned path that a pattern matches begins with: the pattern up to
+// its first wildcard or escape.
+func literal(pattern string) string {
+	if i := strings.IndexAny(pattern, "{%"); i >= 0 {
+		pattern = pattern[:i]
 	}
-	if rs.first != nil {
-		rs.first[segment] = true
-	}
+	return strings.TrimRight(pattern, "/")
 }
 
 // add registers a pattern. ServeMux says what is wrong with one by panicking, in a text
@@ -109,7 +108,8 @@ func (rs *routes) match(r *http.Request) *route {
 		return nil
 	}
 	clean := cleanPath(r.URL.Path)
-	if r.URL.RawPath == "" && rs.first != nil && !rs.first[firstSegment(clean)] {
+	begins := func(prefix string) bool { return strings.HasPrefix(clean, prefix) }
+	if r.URL.RawPath == "" && !slices.ContainsFunc(rs.prefixes, begins) {
 		return nil
 	}
 	rt := rs.find(r, &url.URL{Path: clean})
@@ -173,12 +173,6 @@ func (rs *routes) find(r *http.Request, u *url.URL) *route {
 	}
 	_, pattern := rs.mux.Handler(&http.Request{Method: strings.ToUpper(r.Method), Host: host, URL: u})
 	return rs.byPattern[pattern]
-}
-
-// firstSegment is what stands between the first slash of a path and the next.
-func firstSegment(p string) string {
-	segment, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
-	return segment
 }
 
 // cleanHost is a host without its port, in lower case, without the brackets of an address
