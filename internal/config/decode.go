@@ -36,6 +36,8 @@ func (d *decoder) decode(n *node, field reflect.Value, path string) {
 		d.scalar(n, field, path)
 	case t.Kind() == reflect.Slice:
 		d.list(n, field, path)
+	case t.Kind() == reflect.Map:
+		d.table(n, field, path)
 	default:
 		d.section(n, field, path)
 	}
@@ -98,6 +100,25 @@ func (d *decoder) list(n *node, field reflect.Value, path string) {
 			continue
 		}
 		d.decode(item, out.Index(i), at)
+	}
+	field.Set(out)
+}
+
+// table writes a mapping with keys of the user's choice into a map; what was there is gone.
+func (d *decoder) table(n *node, field reflect.Value, path string) {
+	if n.kind != mapping {
+		d.fault(n.origin, path, "must be %s, not %s", mapping, n.kind)
+		return
+	}
+	d.origins[path] = n.origin
+	out := reflect.Zero(field.Type()) // an empty map is nil: no check can tell {} from none
+	if len(n.pairs) > 0 {
+		out = reflect.MakeMap(field.Type())
+	}
+	for _, p := range n.pairs {
+		value := reflect.New(field.Type().Elem()).Elem()
+		d.decode(p.value, value, join(path, p.key))
+		out.SetMapIndex(reflect.ValueOf(p.key).Convert(field.Type().Key()), value)
 	}
 	field.Set(out)
 }

@@ -40,10 +40,14 @@ func (d *decoder) override(value reflect.Value, path string, flags map[string]*p
 
 // setText reads a field of any type from one line.
 func setText(field reflect.Value, text string) error {
-	if isScalar(field.Type()) {
+	switch {
+	case isScalar(field.Type()):
 		return setScalar(field, text)
+	case field.Kind() == reflect.Map:
+		return setTable(field, text)
+	default:
+		return setList(field, text)
 	}
-	return setList(field, text)
 }
 
 // leaves visits every setting at and below a value: what has a single value or is a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,13 @@ func printable(v reflect.Value, path string) any {
 		return list
 	case t.Kind() == reflect.Struct:
 		return printableSection(v, path)
+	case t.Kind() == reflect.Map:
+		table := yaml.MapSlice{}
+		for _, key := range v.MapKeys() {
+			table = append(table, yaml.MapItem{Key: key.String(), Value: printable(v.MapIndex(key), join(path, key.String()))})
+		}
+		slices.SortFunc(table, func(x, y yaml.MapItem) int { return strings.Compare(x.Key.(string), y.Key.(string)) })
+		return table
 	default:
 		return v.Convert(basic(t)).Interface()
 	}

@@ -87,13 +87,34 @@ func setList(field reflect.Value, text string) error {
 	return nil
 }
 
+// setTable reads a map from pairs such as a=b, separated by commas.
+func setTable(field reflect.Value, text string) error {
+	table := reflect.Zero(field.Type())
+	if strings.TrimSpace(text) != "" {
+		table = reflect.MakeMap(field.Type())
+		for item := range strings.SplitSeq(text, ",") {
+			key, value, ok := strings.Cut(item, "=")
+			if !ok {
+				return errors.New("must be pairs, such as a=b,c=d")
+			}
+			element := reflect.New(field.Type().Elem()).Elem()
+			if err := setScalar(element, strings.TrimSpace(value)); err != nil {
+				return err
+			}
+			table.SetMapIndex(reflect.ValueOf(strings.TrimSpace(key)).Convert(field.Type().Key()), element)
+		}
+	}
+	field.Set(table)
+	return nil
+}
+
 // isScalar reports whether a type is written as one value.
 func isScalar(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		return isScalar(t.Elem())
 	}
 	text := reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
-	return text || t.Kind() != reflect.Struct && t.Kind() != reflect.Slice
+	return text || t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
 }
 
 // isSections reports whether a type is a list of sections, as routes are.

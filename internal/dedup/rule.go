@@ -27,6 +27,8 @@ type Rule struct {
 	Lease time.Duration `yaml:"lease"`
 	// MissingHeader is what becomes of a request without a key.
 	MissingHeader MissingHeader `yaml:"missing_header"`
+	// KeyFrom says where the keys of callers that send none come from, tried in order.
+	KeyFrom []KeySource `yaml:"key_from"`
 	// MaxKeyLength bounds a key, in bytes.
 	MaxKeyLength int `yaml:"max_key_length"`
 	// MaxScopeLength bounds each identity and tenant value, in bytes.
@@ -44,6 +46,9 @@ type Rule struct {
 	Identity Identity `yaml:"identity"`
 	// ScopeByRoute makes one key on two routes two operations.
 	ScopeByRoute bool `yaml:"scope_by_route"`
+	// MaxLiveKeysPerScope bounds the claims and records that one scope has at a time;
+	// 0 means no bound.
+	MaxLiveKeysPerScope int `yaml:"max_live_keys_per_scope"`
 
 	// Fingerprint says what makes two requests with one key the same request.
 	Fingerprint FingerprintRule `yaml:"fingerprint"`
@@ -52,6 +57,13 @@ type Rule struct {
 	// ReplayScopeHeaders are request headers whose values must be those of the first
 	// request for its answer to be replayed.
 	ReplayScopeHeaders []string `yaml:"replay_scope_headers"`
+	// ReplayAuth asks a service whether a caller may still have an answer.
+	ReplayAuth ReplayAuth `yaml:"replay_auth"`
+	// InFlight is what becomes of a request whose key is being executed.
+	InFlight InFlight `yaml:"in_flight"`
+	// WaitTimeout is how long a request waits for the answer of the one that is being
+	// executed, with InFlightWait.
+	WaitTimeout time.Duration `yaml:"wait_timeout"`
 	// OnUnknownOutcome is what becomes of a key whose request may have been executed.
 	OnUnknownOutcome UnknownOutcome `yaml:"on_unknown_outcome"`
 	// ReleaseStatuses are the answers that mean "not processed": the key is freed.
@@ -61,6 +73,10 @@ type Rule struct {
 
 	// DocsURL is linked from the proxy's own answers.
 	DocsURL string `yaml:"docs_url"`
+	// Errors says what the proxy's own answers look like.
+	Errors Errors `yaml:"errors"`
+	// ExposeExpiry tells callers until when an answer is kept, and a replay's first time.
+	ExposeExpiry bool `yaml:"expose_expiry"`
 	// ReplayHeader marks replays with the value "true"; empty means no mark.
 	ReplayHeader string `yaml:"replay_header"`
 	// ForwardKey lets the upstream see the key.
@@ -73,89 +89,6 @@ type Rule struct {
 	DropResponseHeaders []string `yaml:"drop_response_headers"`
 }
 
-// Identity says which headers name the caller.
-type Identity struct {
-	// Headers are joined in this order.
-	Headers []string `yaml:"headers"`
-	// OnMissing is what becomes of a request that lacks one of them.
-	OnMissing MissingIdentity `yaml:"on_missing"`
-}
-
-// FingerprintRule says what a fingerprint covers.
-type FingerprintRule struct {
-	// Enabled compares fingerprints; without it a key alone names the operation.
-	Enabled bool `yaml:"enabled"`
-	// Parts are what is covered: method, path, query, body.
-	Parts []Part `yaml:"parts"`
-	// Body is how bodies are compared.
-	Body BodyMode `yaml:"body"`
-	// Headers are covered besides.
-	Headers []string `yaml:"headers"`
-}
-
-// Mode is what a rule does with the requests it matches.
-type Mode string
-
-// The modes of a rule.
-const (
-	ModeEnforce Mode = "enforce" // guard them
-	ModeOff     Mode = "off"     // pass them through, as if the rule were not there
-)
-
-// MissingHeader is what becomes of a request that a rule matches and that has no key.
-type MissingHeader string
-
-// The policies for a missing key.
-const (
-	MissingReject      MissingHeader = "reject"       // 400 missing_key
-	MissingPassThrough MissingHeader = "pass-through" // forwarded unguarded
-)
-
-// MissingIdentity is what becomes of a request without an identity.
-type MissingIdentity string
-
-// The policies for a missing identity.
-const (
-	IdentityReject    MissingIdentity = "reject"    // 400 missing_identity
-	IdentityAnonymous MissingIdentity = "anonymous" // all such callers are one
-)
-
-// UnknownOutcome is what becomes of a key whose request may or may not have been
-// executed.
-type UnknownOutcome string
-
-// The policies for an unknown outcome.
-const (
-	UnknownHold    UnknownOutcome = "hold"    // at most once: refused until its TTL or an operator
-	UnknownRelease UnknownOutcome = "release" // at least once: the next caller executes again
-)
-
-// StoreFailure is what becomes of a request while the store can't be used.
-type StoreFailure string
-
-// The policies for a failing store.
-const (
-	StoreReject      StoreFailure = "reject"       // 503 store_unavailable
-	StorePassThrough StoreFailure = "pass-through" // forwarded unguarded
-)
-
-// A Part of a request that a fingerprint can cover.
-type Part string
-
-// The parts of a fingerprint.
-const (
-	PartMethod Part = "method"
-	PartPath   Part = "path"
-	PartQuery  Part = "query"
-	PartBody   Part = "body"
-)
-
-// BodyMode is how the bodies of two requests are compared.
-type BodyMode string
-
-// BodyExact compares bodies byte by byte.
-const BodyExact BodyMode = "exact"
-
 // DefaultRule is the rule that a configuration starts from.
 func DefaultRule() Rule {
 	return Rule{
@@ -167,13 +100,17 @@ func DefaultRule() Rule {
 		MissingHeader:      MissingReject,
 		MaxKeyLength:       255,
 		MaxScopeLength:     255,
-		Identity:           Identity{OnMissing: IdentityReject},
+		Identity:           Identity{OnMissing: IdentityReject, JWT: JWT{OnInvalid: InvalidReject}},
 		Fingerprint:        FingerprintRule{Enabled: true, Parts: []Part{PartMethod, PartPath, PartQuery, PartBody}, Body: BodyExact},
 		MismatchStatus:     422,
 		ReplayScopeHeaders: []string{"Authorization"},
+		ReplayAuth:         ReplayAuth{Timeout: 5 * time.Second},
+		InFlight:           InFlightReject,
+		WaitTimeout:        10 * time.Second,
 		OnUnknownOutcome:   UnknownHold,
 		ReleaseStatuses:    []StatusSet{"401", "429"},
 		OnStoreFailure:     StoreReject,
+		Errors:             Errors{Format: ErrorsProblem},
 		ReplayHeader:       "X-Idempotent-Replay",
 		ForwardKey:         true,
 		MaxRequestBody:     MiB,
@@ -203,27 +140,4 @@ func (r *Rule) Releases(status int) bool {
 		}
 	}
 	return false
-}
-
-// Names is one name or a list of names.
-type Names []string
-
-// A StatusSet is one status code ("429") or a class of them ("5xx").
-type StatusSet string
-
-// Has reports whether a status belongs to the set. Both are three digits.
-func (s StatusSet) Has(status int) bool {
-	if len(s) != 3 || status < 100 || status > 999 || int(s[0]-'0') != status/100 {
-		return false
-	}
-	return s[1:] == "xx" || int(s[1]-'0')*10+int(s[2]-'0') == status%100
-}
-
-// valid reports whether the set is a final status code or a class of them.
-func (s StatusSet) valid() bool {
-	if len(s) != 3 || s[0] < '2' || s[0] > '5' {
-		return false
-	}
-	digit := func(c byte) bool { return c >= '0' && c <= '9' }
-	return s[1:] == "xx" || digit(s[1]) && digit(s[2])
 }

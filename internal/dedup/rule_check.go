@@ -3,7 +3,6 @@ package dedup
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,9 @@ func (r *Rule) Validate() []Fault {
 	r.checkHeaders(&c)
 	r.checkAnswers(&c)
 	r.checkFingerprint(&c)
+	r.checkKeyFrom(&c)
+	r.checkToken(&c)
+	r.checkErrors(&c)
 	return c.faults
 }
 
@@ -35,7 +37,7 @@ func (r *Rule) checkMatch(c *checks) {
 	c.that(strings.HasPrefix(r.Path, "/"), "path", "a pattern that begins with a slash, such as /api/payments or /api/{rest...}")
 	_, err := netip.ParseAddr(strings.Trim(r.Host, "[]"))
 	c.that(!strings.ContainsAny(r.Host, "/ \t") && (err == nil || !strings.Contains(r.Host, ":")), "host", "a host name alone, without a scheme, a port or a path")
-	oneOf(c, "mode", r.Mode, ModeEnforce, ModeOff)
+	oneOf(c, "mode", r.Mode, ModeEnforce, ModeObserve, ModeOff)
 }
 
 func (r *Rule) checkTimes(c *checks) {
@@ -44,6 +46,9 @@ func (r *Rule) checkTimes(c *checks) {
 	c.that(r.Lease < r.TTL, "lease", fmt.Sprintf("must be shorter than ttl (%v): a lease marks a running request, the ttl how long its answer is kept", r.TTL))
 	c.that(r.MaxKeyLength > 0, "max_key_length", "must be at least 1")
 	c.that(r.MaxScopeLength > 0, "max_scope_length", "must be at least 1")
+	c.that(r.WaitTimeout > 0, "wait_timeout", "must be more than 0, such as 10s")
+	c.that(r.ReplayAuth.Timeout > 0, "replay_auth.timeout", "must be more than 0, such as 5s")
+	c.that(r.MaxLiveKeysPerScope >= 0, "max_live_keys_per_scope", "must not be negative; 0 means no bound")
 	c.that(r.MaxRequestBody >= 0, "max_request_body", "must not be negative")
 	c.that(r.MaxResponseBody >= 0, "max_response_body", "must not be negative")
 }
@@ -75,26 +80,30 @@ func (r *Rule) checkHeaders(c *checks) {
 }
 
 func (r *Rule) checkAnswers(c *checks) {
-	oneOf(c, "missing_header", r.MissingHeader, MissingReject, MissingPassThrough)
+	oneOf(c, "missing_header", r.MissingHeader, MissingReject, MissingPassThrough, MissingDerive)
+	oneOf(c, "in_flight", r.InFlight, InFlightReject, InFlightWait)
 	oneOf(c, "on_unknown_outcome", r.OnUnknownOutcome, UnknownHold, UnknownRelease)
 	oneOf(c, "on_store_failure", r.OnStoreFailure, StoreReject, StorePassThrough)
 	c.that(r.MismatchStatus == 422 || r.MismatchStatus == 409, "mismatch_status", "must be 422 or 409")
 	for i, s := range r.ReleaseStatuses {
 		c.that(s.valid(), fmt.Sprintf("release_statuses[%d]", i), `must be a status code from 200 to 599, such as 429, or a class, such as "5xx"`)
 	}
-	if r.DocsURL != "" {
-		u, err := url.Parse(r.DocsURL)
-		c.that(err == nil && u.Host != "" && !strings.ContainsAny(r.DocsURL, "<> \""), "docs_url", "must be an absolute URL, such as https://example.com/docs/idempotency")
-	}
+	c.that(r.DocsURL == "" || isURL(r.DocsURL), "docs_url", "must be an absolute URL, such as https://example.com/docs/idempotency")
+	c.that(r.ReplayAuth.URL == "" || isHTTP(r.ReplayAuth.URL), "replay_auth.url", "must be an http:// or https:// URL, such as http://auth:9000/check")
 }
 
 func (r *Rule) checkFingerprint(c *checks) {
 	f := r.Fingerprint
-	oneOf(c, "fingerprint.body", f.Body, BodyExact)
+	oneOf(c, "fingerprint.body", f.Body, BodyExact, BodyJSON, BodyForm)
 	for i, p := range f.Parts {
 		oneOf(c, fmt.Sprintf("fingerprint.parts[%d]", i), p, PartMethod, PartPath, PartQuery, PartBody)
 		c.that(slices.Index(f.Parts, p) == i, fmt.Sprintf("fingerprint.parts[%d]", i), "is listed twice")
 	}
+	for i, pointer := range f.Ignore {
+		c.that(isPointer(pointer), fmt.Sprintf("fingerprint.ignore[%d]", i), notAPointer)
+	}
+	c.that(len(f.Ignore) == 0 || f.Body == BodyJSON, "fingerprint.ignore", "has no effect unless fingerprint.body is json")
+	c.that(f.Enabled || len(f.Ignore)+len(f.Headers) == 0, "fingerprint.enabled", "is false, so that headers and ignore have no effect; leave them out")
 	c.that(!f.Enabled || len(f.Parts)+len(f.Headers) > 0, "fingerprint.parts", "a fingerprint of nothing tells no two requests apart; to compare nothing, set enabled: false")
 }
 

@@ -50,8 +50,8 @@ func matchChecks() []ruleCheck {
 		{func(r *dedup.Rule) { r.Host = "a b" }, "host", "host name alone"},
 		{func(r *dedup.Rule) { r.Host = "example.com:8443" }, "host", "without a scheme, a port"},
 		{func(r *dedup.Rule) { r.Host = "[::1]:8443" }, "host", "without a scheme, a port"},
-		{func(r *dedup.Rule) { r.Mode = "" }, "mode", "must be enforce or off"},
-		{func(r *dedup.Rule) { r.Mode = "Enforce" }, "mode", "must be enforce or off"},
+		{func(r *dedup.Rule) { r.Mode = "" }, "mode", "must be enforce or observe or off"},
+		{func(r *dedup.Rule) { r.Mode = "Enforce" }, "mode", "must be enforce or observe or off"},
 	}
 	for _, m := range []string{"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"} {
 		checks = append(checks, ruleCheck{methods("POST", m), "methods[1]", m + " changes nothing"})
@@ -153,7 +153,7 @@ func TestRuleChecksAllowed(t *testing.T) {
 		"tenant not required": func(r *dedup.Rule) { r.TenantHeader, r.RequireTenant = "X-T", new(false) },
 		"identity":            func(r *dedup.Rule) { r.IdentityHeader = "X-A" },
 		"identities": func(r *dedup.Rule) {
-			r.Identity = dedup.Identity{Headers: []string{"X-A", "X-B"}, OnMissing: "anonymous"}
+			r.Identity.Headers, r.Identity.OnMissing = []string{"X-A", "X-B"}, "anonymous"
 		},
 		"no replay header":            func(r *dedup.Rule) { r.ReplayHeader = "" },
 		"no replay scope":             func(r *dedup.Rule) { r.ReplayScopeHeaders = nil },
