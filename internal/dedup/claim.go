@@ -18,6 +18,8 @@ type Claim struct {
 	token Token
 	turns chan struct{} // see Withdraw
 
+	memberUntil time.Time // see renewMember
+
 	mu       sync.Mutex // guards what follows
 	timer    *time.Timer
 	leaseEnd time.Time // when the lease is over unless it is renewed; the owner's own estimate, never late
@@ -55,6 +57,18 @@ func (c *Claim) Unknown(ctx context.Context) error {
 
 // Release frees the key of an operation that was provably not executed.
 func (c *Claim) Release(ctx context.Context) error {
+	err := c.release(ctx)
+	if err != nil && !errors.Is(err, ErrFenced) {
+		return err
+	}
+	if failed := c.dismiss(ctx); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// release is Release for a claim that is no member of its scope.
+func (c *Claim) release(ctx context.Context) error {
 	c.stop()
 	verdict, err := c.store.Release(ctx, c.op.ID, c.token)
 	if err != nil {
@@ -68,7 +82,13 @@ func (c *Claim) complete(ctx context.Context, completion Completion) error {
 	if err != nil {
 		return fmt.Errorf("complete claim: %w", err)
 	}
-	return c.check(verdict)
+	if err := c.check(verdict); err != nil {
+		return err
+	}
+	if !completion.Unknown {
+		c.stayMember(completion.TTL)
+	}
+	return nil
 }
 
 // check notes a claim that turned out to be somebody else's.
@@ -165,6 +185,9 @@ func (c *Claim) keepAlive() {
 func (c *Claim) renew() {
 	sent := time.Now()
 	verdict, err := c.store.Renew(context.Background(), c.op.ID, c.token, c.rule.Lease)
+	if err == nil && verdict == Applied {
+		c.renewMember(sent.Add(c.rule.Lease))
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

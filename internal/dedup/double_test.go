@@ -22,6 +22,8 @@ type double struct {
 	claim    func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error)
 	complete func(ctx context.Context, id dedup.ID, token dedup.Token, c dedup.Completion) (dedup.Verdict, error)
 	release  func(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error)
+	enroll   func(ctx context.Context, e dedup.Enrolment) (time.Duration, error)
+	dismiss  func(ctx context.Context, scope dedup.ScopeID, id dedup.ID, token dedup.Token) error
 
 	mu    sync.Mutex // guards what follows, which claims' timers use
 	renew renewal
@@ -84,6 +86,22 @@ func (d *double) Release(ctx context.Context, id dedup.ID, token dedup.Token) (d
 		return d.release(ctx, id, token)
 	}
 	return d.Store.Release(ctx, id, token)
+}
+
+func (d *double) Enroll(ctx context.Context, e dedup.Enrolment) (time.Duration, error) {
+	d.called("enroll")
+	if d.enroll != nil {
+		return d.enroll(ctx, e)
+	}
+	return d.Store.Enroll(ctx, e)
+}
+
+func (d *double) Dismiss(ctx context.Context, scope dedup.ScopeID, id dedup.ID, token dedup.Token) error {
+	d.called("dismiss")
+	if d.dismiss != nil {
+		return d.dismiss(ctx, scope, id, token)
+	}
+	return d.Store.Dismiss(ctx, scope, id, token)
 }
 
 // failRenewals makes renewals fail from now on, or no more.

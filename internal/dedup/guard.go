@@ -26,6 +26,7 @@ type Operation struct {
 	ID          ID
 	Fingerprint Fingerprint
 	ReplayScope ReplayScope
+	Scope       ScopeID // of a rule with MaxLiveKeysPerScope; else unused
 }
 
 // A Decision is what becomes of an operation; exactly one of Claim, Replay and Rejection
@@ -46,7 +47,8 @@ type Decision struct {
 // errLateAnswer says that a claim was ours, and that by now it may be another's.
 var errLateAnswer = errors.New("the store answered after the lease of the claim was over")
 
-// Begin decides about an operation in one round trip to the store.
+// Begin decides about an operation in one round trip to the store, and one more for a new
+// claim of a rule with MaxLiveKeysPerScope.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
 	found, err := g.store.Claim(ctx, ClaimRequest{
@@ -58,6 +60,9 @@ func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	}
 	switch found.State {
 	case StateAcquired, StateTakenOver:
+		if refused := g.overQuota(ctx, c, found.State); refused != nil {
+			return *refused
+		}
 		if c.LeaseLost() {
 			return g.failed(c, errLateAnswer)
 		}

@@ -10,6 +10,10 @@ import (
 // sent can be read in a store. See Scope.ID.
 type ID string
 
+// A ScopeID names a scope in a store: made and looking like an ID, and never one. See
+// Scope.Name.
+type ScopeID string
+
 // A Token is the fencing token of one attempt to execute an operation: 22 characters
 // of A-Z a-z 0-9 - _, 128 random bits in base64url. Whoever holds a claim proves it
 // with its token; a late owner's token is no longer the entry's.

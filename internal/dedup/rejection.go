@@ -23,6 +23,7 @@ const (
 	ReasonKeyReuse            Reason = "key_reuse"
 	ReasonReplayScope         Reason = "replay_scope"
 	ReasonResponseNotStored   Reason = "response_not_stored"
+	ReasonTooManyKeys         Reason = "too_many_keys"
 	ReasonOverloaded          Reason = "overloaded"
 	ReasonRecordUnreadable    Reason = "record_unreadable"
 	ReasonStoreUnavailable    Reason = "store_unavailable"
@@ -36,7 +37,7 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonMissingKey, ReasonInvalidKey, ReasonBadRequest, ReasonMissingIdentity, ReasonInvalidIdentity,
 		ReasonRequestTooLarge, ReasonRequestTimeout, ReasonOverloaded, ReasonInProgress, ReasonOutcomeUnknown, ReasonKeyReuse,
-		ReasonReplayScope, ReasonResponseNotStored, ReasonRecordUnreadable, ReasonStoreUnavailable,
+		ReasonReplayScope, ReasonResponseNotStored, ReasonTooManyKeys, ReasonRecordUnreadable, ReasonStoreUnavailable,
 		ReasonUpstreamUnreachable, ReasonUpstreamTimeout, ReasonUpstreamFailed,
 	}
 }

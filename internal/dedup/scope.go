@@ -66,7 +66,21 @@ func (r *Rule) principal(header Header, name string, required bool) (*string, *R
 // nothing of a part can be read from it.
 func (s Scope) ID(key Key) ID {
 	b := make([]byte, 0, 512)
-	b = appendPart(b, "idemproxy id 1")
+	b = s.appendTo(appendPart(b, "idemproxy id 1"))
+	b = appendPart(b, string(key))
+	sum := sha256.Sum256(b)
+	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+}
+
+// Name names the scope itself, by the same rules.
+func (s Scope) Name() ScopeID {
+	b := make([]byte, 0, 512)
+	b = s.appendTo(appendPart(b, "idemproxy scope 1"))
+	sum := sha256.Sum256(b)
+	return ScopeID(base64.RawURLEncoding.EncodeToString(sum[:]))
+}
+
+func (s Scope) appendTo(b []byte) []byte {
 	b = appendPart(b, s.Version)
 	b = appendPart(b, s.Route)
 	b = appendOptional(b, s.Tenant)
@@ -74,9 +88,7 @@ func (s Scope) ID(key Key) ID {
 	for _, p := range s.Principals {
 		b = appendOptional(b, p)
 	}
-	b = appendPart(b, string(key))
-	sum := sha256.Sum256(b)
-	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+	return b
 }
 
 // appendPart appends a string with its length before it.

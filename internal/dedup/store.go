@@ -24,7 +24,8 @@ var (
 )
 
 // A Store holds claims and records for all replicas. It is dumb and atomic: it
-// claims, renews, completes and releases; every decision is Guard's.
+// claims, renews, completes and releases, and counts who lives in a scope; every decision
+// is Guard's.
 //
 // An entry has an ID, a state, the fencing Token of its owner, an end of lease, an
 // expiry, and bytes (Note or Blob) that the store never looks into. Beyond its expiry
@@ -70,6 +71,17 @@ type Store interface {
 	// Applied, Gone when there was no entry, or Fenced when the entry is somebody
 	// else's or is no claim any more; then nothing is changed.
 	Release(ctx context.Context, id ID, token Token) (Verdict, error)
+
+	// Enroll counts an ID among the members of its scope until e.TTL from now: in a register
+	// of its own, which knows nothing of entries. An ID is one member, however often it is
+	// enrolled, and belongs to the token that enrolled it last; its TTL begins anew. With a
+	// limit, an ID that is no member is refused where there are that many: then wait is how
+	// long until the first of them leaves by itself, more than 0. Otherwise it is 0.
+	Enroll(ctx context.Context, e Enrolment) (wait time.Duration, err error)
+
+	// Dismiss removes the ID from the members of its scope, if it belongs to this token.
+	// Otherwise it changes nothing, which is no error.
+	Dismiss(ctx context.Context, scope ScopeID, id ID, token Token) error
 
 	// Ping reports whether the store can be written to now, by writing.
 	Ping(ctx context.Context) error
@@ -125,6 +137,15 @@ const (
 	// Fenced: the entry belongs to another token, or has ended otherwise.
 	Fenced
 )
+
+// An Enrolment asks a Store to count an ID among the members of a scope.
+type Enrolment struct {
+	Scope ScopeID
+	ID    ID
+	Token Token
+	TTL   time.Duration // how long it is a member, from now
+	Limit int           // the most members that the scope may have with a new one; 0: no limit
+}
 
 // A Completion ends a claim.
 type Completion struct {

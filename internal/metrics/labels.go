@@ -30,6 +30,8 @@ const (
 	OpRenew    = "renew"
 	OpComplete = "complete"
 	OpRelease  = "release"
+	OpEnroll   = "enroll"
+	OpDismiss  = "dismiss"
 	OpPing     = "ping"
 )
 
@@ -59,6 +61,7 @@ func Reasons() (conflicts, rejects []string) {
 		"store_unavailable",
 		"record_unreadable",
 		"overloaded",
+		"too_many_keys",
 	}
 	return conflicts, rejects
 }
@@ -70,7 +73,7 @@ func causes() []string {
 
 // operations returns the known operations of a store.
 func operations() []string {
-	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpPing}
+	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpEnroll, OpDismiss, OpPing}
 }
 
 // resolve makes the children of a closed list of label values once, so that their

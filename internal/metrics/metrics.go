@@ -87,7 +87,7 @@ func (m *Metrics) Route(name string) *Route {
 }
 
 // StoreOperation counts one operation of the store (OpClaim, OpRenew, OpComplete,
-// OpRelease, OpPing), the time it took, and whether it failed.
+// OpRelease, OpEnroll, OpDismiss, OpPing), the time it took, and whether it failed.
 func (m *Metrics) StoreOperation(op string, took time.Duration, failed bool) {
 	o := pick(m.operations, op, m.operation)
 	o.took.Observe(took.Seconds())

@@ -34,6 +34,7 @@ func newReplies() map[dedup.Reason]reply {
 		dedup.ReasonOutcomeUnknown:      {409, "The outcome of the request with this Idempotency-Key is unknown", "idempotency-key outcome unknown; not executed again", "false"},
 		dedup.ReasonReplayScope:         {409, "Idempotency-Key belongs to other credentials", "idempotency-key used with other credentials", "false"},
 		dedup.ReasonResponseNotStored:   {409, "The answer for this Idempotency-Key was not kept", "idempotency-key executed; its answer was not kept", "false"},
+		dedup.ReasonTooManyKeys:         {429, "Too many idempotency keys", "too many idempotency keys in use; retry later", "true"},
 		dedup.ReasonRecordUnreadable:    {503, "The record for this Idempotency-Key can't be read", "idempotency record unreadable; retry later", "true"},
 		dedup.ReasonOverloaded:          {503, "The proxy is overloaded", "proxy overloaded; retry shortly", "true"},
 		dedup.ReasonStoreUnavailable:    {503, "Idempotency store is unavailable", "idempotency store unavailable; retry shortly", "true"},

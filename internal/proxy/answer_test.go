@@ -38,6 +38,7 @@ func contractStatus() map[dedup.Reason]int {
 		"key_reuse":            422,
 		"replay_scope":         409,
 		"response_not_stored":  409,
+		"too_many_keys":        429,
 		"record_unreadable":    503,
 		"overloaded":           503,
 		"store_unavailable":    503,
@@ -274,6 +275,7 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 		ruleFor("/{rest...}", func(r *dedup.Rule) { r.MaxRequestBody = 16 }),
 		ruleFor("/identity/{rest...}", func(r *dedup.Rule) { r.IdentityHeader = "X-Account" }),
 		ruleFor("/large-answer/{rest...}", func(r *dedup.Rule) { r.MaxResponseBody = 1 }),
+		ruleFor("/quota/{rest...}", func(r *dedup.Rule) { r.MaxLiveKeysPerScope = 1 }),
 	}
 	for i := range rules {
 		rules[i].ScopeByRoute, rules[i].Name = true, fmt.Sprint("rule ", i)
@@ -295,7 +297,7 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 			t.Errorf("%s: the caller's bytes are in %s", reason, text)
 		}
 		after, err := strconv.Atoi(res.Header.Get("Retry-After"))
-		if has := err == nil && after >= 1 && res.Header.Get("Retry-After-Ms") != ""; has != (reason == dedup.ReasonInProgress || res.StatusCode == 503) {
+		if has := err == nil && after >= 1 && res.Header.Get("Retry-After-Ms") != ""; has != (reason == dedup.ReasonInProgress || reason == dedup.ReasonTooManyKeys || res.StatusCode == 503) {
 			t.Errorf("%s: Retry-After %q, retry-after-ms %q", reason, res.Header["Retry-After"], res.Header["Retry-After-Ms"])
 		}
 		if res.Header.Get("X-Idempotent-Replay") != "" {
@@ -326,6 +328,8 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 	refused(f, "response_not_stored", marked("large-answer", "SEKRIT", markedKey))
 	refused(f, "upstream_failed", marked("upstream-failed", "SEKRIT", markedKey+"-failed"))
 	refused(f, "outcome_unknown", marked("upstream-failed", "SEKRIT", markedKey+"-failed"))
+	served(marked("quota", "SEKRIT", markedKey))
+	refused(f, "too_many_keys", marked("quota", "SEKRIT", markedKey+"-2"))
 	refused(full, "overloaded", marked("x", "SEKRIT", markedKey))
 	refused(nowhere, "upstream_unreachable", marked("x", "SEKRIT", markedKey))
 

@@ -60,6 +60,9 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	op := dedup.Operation{ID: scope.ID(key)}
 	op.Fingerprint = rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
 	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values)
+	if rule.MaxLiveKeysPerScope > 0 {
+		op.Scope = scope.Name()
+	}
 	return p.decide(w, r, o, op, body, &held)
 }
 

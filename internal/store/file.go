@@ -82,14 +82,14 @@ func (f *File) open() (err error) {
 func (f *File) prepare() error {
 	missing := false
 	err := f.db.View(func(tx *bbolt.Tx) error {
-		missing = tx.Bucket([]byte(bucketMeta)) == nil
+		missing = tx.Bucket([]byte(bucketPresence)) == nil // the youngest
 		return nil
 	})
 	if err != nil || !missing {
 		return err
 	}
 	err = f.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketEntries, bucketExpiry, bucketMeta} {
+		for _, name := range []string{bucketEntries, bucketExpiry, bucketMeta, bucketMembers, bucketLeaving, bucketPresence} {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}

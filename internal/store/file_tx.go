@@ -15,6 +15,10 @@ const (
 	bucketEntries = "entries" // ID → entry
 	bucketExpiry  = "expiry"  // expiry, ID → nothing
 	bucketMeta    = "meta"    // what Ping writes
+
+	bucketMembers  = "members"        // scope, /, ID → entry without bytes
+	bucketLeaving  = "members expiry" // expiry, scope, /, ID → nothing
+	bucketPresence = "members count"  // scope → how many members, those whose time is over included
 )
 
 // fileTx is the operations of the store inside one transaction of the file. They decide

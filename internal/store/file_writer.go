@@ -204,7 +204,7 @@ func isFull(err error) bool {
 	return false
 }
 
-// purge removes some of what has expired and reports how many entries. What it can't
+// purge removes some of what has expired and reports how many entries, or members. What it can't
 // remove now it leaves for later: nobody sees it any more.
 func (f *File) purge() (n int) {
 	if f.broken != nil {
@@ -212,7 +212,7 @@ func (f *File) purge() (n int) {
 	}
 	var due bool
 	_ = f.view(func(x fileTx) error {
-		due = len(x.due(1)) > 0
+		due = len(x.due(1)) > 0 || len(x.register().due(1)) > 0
 		return nil
 	})
 	if !due {
@@ -220,7 +220,11 @@ func (f *File) purge() (n int) {
 	}
 	f.limit(false)
 	err := f.update(func(x fileTx) (err error) {
-		n, err = x.purge(fileBatch)
+		if n, err = x.purge(fileBatch); err != nil {
+			return err
+		}
+		members, err := x.register().purge(fileBatch)
+		n = max(n, members)
 		return err
 	})
 	if err != nil {

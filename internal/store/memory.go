@@ -28,6 +28,7 @@ const memoryShards = 64
 // own, shared by all who found them: nobody may change them.
 type Memory struct {
 	shards    [memoryShards]memoryShard
+	registers memoryRegisters
 	seed      maphash.Seed
 	room      room
 	start     time.Time // instants are nanoseconds since start, on the monotonic clock
@@ -50,6 +51,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	for i := range m.shards {
 		m.shards[i].init(&m.room, m.now)
 	}
+	m.registers.room, m.registers.now = &m.room, m.now
 	go m.cleanUp(cfg.CleanupInterval)
 	return m
 }
@@ -107,6 +109,30 @@ func (m *Memory) Release(ctx context.Context, id dedup.ID, token dedup.Token) (d
 	return m.shard(id).release(id, token), nil
 }
 
+// Enroll is dedup.Store's. A member takes room like an entry without bytes, in bytes only.
+func (m *Memory) Enroll(ctx context.Context, e dedup.Enrolment) (wait time.Duration, err error) {
+	if err := stillOpen(ctx, m.closed.Load()); err != nil {
+		return 0, fmt.Errorf("enroll key: %w", err)
+	}
+	err = m.inRoom(func() (err error) {
+		wait, err = m.registers.enroll(e)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("enroll key: %w", err)
+	}
+	return wait, nil
+}
+
+// Dismiss is dedup.Store's.
+func (m *Memory) Dismiss(ctx context.Context, scope dedup.ScopeID, id dedup.ID, token dedup.Token) error {
+	if err := stillOpen(ctx, m.closed.Load()); err != nil {
+		return fmt.Errorf("dismiss key: %w", err)
+	}
+	m.registers.dismiss(scope, id, token)
+	return nil
+}
+
 // Ping is dedup.Store's: it fails with dedup.ErrStoreFull if not even an empty claim
 // would fit.
 func (m *Memory) Ping(ctx context.Context) error {
@@ -137,6 +163,7 @@ func (m *Memory) Close() error {
 		for i := range m.shards {
 			m.shards[i].forget()
 		}
+		m.registers.forget()
 	})
 	return nil
 }
@@ -163,6 +190,7 @@ func (m *Memory) removeExpired() {
 		for m.shards[i].removeExpired() {
 		}
 	}
+	m.registers.removeExpired()
 }
 
 // cleanUp removes expired entries now and then, until Close.

@@ -59,6 +59,20 @@ func (o observed) Release(ctx context.Context, id dedup.ID, token dedup.Token) (
 	return verdict, err
 }
 
+func (o observed) Enroll(ctx context.Context, e dedup.Enrolment) (time.Duration, error) {
+	start := time.Now()
+	wait, err := o.store.Enroll(ctx, e)
+	o.observe(metrics.OpEnroll, start, err)
+	return wait, err
+}
+
+func (o observed) Dismiss(ctx context.Context, scope dedup.ScopeID, id dedup.ID, token dedup.Token) error {
+	start := time.Now()
+	err := o.store.Dismiss(ctx, scope, id, token)
+	o.observe(metrics.OpDismiss, start, err)
+	return err
+}
+
 func (o observed) Ping(ctx context.Context) error {
 	start := time.Now()
 	err := o.store.Ping(ctx)

@@ -14,8 +14,9 @@ import (
 	"idemproxy/internal/dedup"
 )
 
-// Postgres is the dedup.Store in one table of a PostgreSQL database (12 and later), shared
-// by all replicas of the program, also behind PgBouncer in transaction mode.
+// Postgres is the dedup.Store in one table of a PostgreSQL database (12 and later), and a
+// second one for the members of scopes, shared by all replicas of the program, also behind
+// PgBouncer in transaction mode.
 //
 // Each operation is one statement and its own transaction; no transaction and no
 // connection is held between them. Leases and expiries are measured by the server's
@@ -33,6 +34,7 @@ type Postgres struct {
 	background  sync.WaitGroup
 	closed      atomic.Bool
 	migrated    atomic.Bool
+	enrolls     atomic.Bool // it has members to purge
 	mu          sync.Mutex
 	migration   *pgMigration // under way, behind mu
 }
@@ -195,16 +197,18 @@ func (p *Postgres) purgeEvery(interval time.Duration) {
 		if p.autoMigrate && !p.migrated.Load() {
 			continue
 		}
-		for p.purge() == pgPurgeBatch {
+		for p.purge(p.statements.purge) == pgPurgeBatch {
+		}
+		for p.enrolls.Load() && p.purge(p.statements.purgeMembers) == pgPurgeBatch {
 		}
 	}
 }
 
 // purge removes some of what has expired and reports how many rows.
-func (p *Postgres) purge() int64 {
+func (p *Postgres) purge(sql string) int64 {
 	ctx, cancel := context.WithTimeout(p.life, pgPurgeTimeout)
 	defer cancel()
-	tag, err := p.pool.Exec(ctx, p.statements.purge, int32(pgPurgeBatch))
+	tag, err := p.pool.Exec(ctx, sql, int32(pgPurgeBatch))
 	if err != nil {
 		return 0
 	}

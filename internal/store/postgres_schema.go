@@ -11,7 +11,7 @@ import (
 )
 
 // postgresMigrations are the steps from an empty database to the present table, in order;
-// %[1]s is the table, %[2]s its index. A step that was released is never changed, and none
+// %[1]s is the table, %[2]s its index, %[3]s the table of members, %[4]s its index. A step that was released is never changed, and none
 // drops anything: an older replica goes on working beside a newer one.
 func postgresMigrations() []string {
 	return []string{
@@ -27,12 +27,22 @@ CREATE TABLE IF NOT EXISTS %[1]s (
   data        bytea       NOT NULL                -- the claim's note or the record
 ) WITH (fillfactor = 80);
 CREATE INDEX IF NOT EXISTS %[2]s ON %[1]s (expires_at);`,
+		`
+CREATE TABLE IF NOT EXISTS %[3]s ( -- for max_live_keys_per_scope: who lives in a scope
+  scope      text        NOT NULL, -- key_prefix, and a hash of the scope
+  id         text        NOT NULL, -- as above, without key_prefix
+  token      text        NOT NULL, -- fencing token of who enrolled it
+  expires_at timestamptz NOT NULL, -- from then on the row does not exist
+  PRIMARY KEY (scope, id)
+);
+CREATE INDEX IF NOT EXISTS %[4]s ON %[3]s (expires_at);`,
 	}
 }
 
 // pgTable is the names that belong to one table, quoted.
 type pgTable struct {
 	name, index, versions string
+	members, membersIndex string
 	lock                  int64
 }
 
@@ -48,7 +58,8 @@ func newPGTable(name string) pgTable {
 	_, _ = hash.Write([]byte("idemproxy " + name))
 	return pgTable{
 		name: quoted(""), versions: quoted("_versions"), lock: int64(hash.Sum64()),
-		index: pgx.Identifier{parts[last] + "_expires_at"}.Sanitize(),
+		index:   pgx.Identifier{parts[last] + "_expires_at"}.Sanitize(),
+		members: quoted("_members"), membersIndex: pgx.Identifier{parts[last] + "_members_expires_at"}.Sanitize(),
 	}
 }
 
@@ -61,7 +72,7 @@ func (t pgTable) createVersions() string {
 
 // step is one migration, counted from 1, which also notes that it was done.
 func (t pgTable) step(version int) string {
-	return strings.TrimPrefix(fmt.Sprintf(postgresMigrations()[version-1], t.name, t.index), "\n") +
+	return strings.TrimPrefix(fmt.Sprintf(postgresMigrations()[version-1], t.name, t.index, t.members, t.membersIndex), "\n") +
 		fmt.Sprintf("\nINSERT INTO %s (version) VALUES (%d) ON CONFLICT DO NOTHING;", t.versions, version)
 }
 

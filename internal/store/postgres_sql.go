@@ -16,6 +16,7 @@ import "strings"
 // statements the server has to infer their types. "own" reads: a claim with this token.
 type pgStatements struct {
 	claim, renew, complete, abandon, release, ping, purge string
+	enroll, dismiss, purgeMembers                         string
 }
 
 // What the statements answer.
@@ -33,13 +34,14 @@ const (
 )
 
 func newPGStatements(t pgTable) pgStatements {
-	named := func(s string) string { return strings.ReplaceAll(s, "TABLE", t.name) }
+	named := func(s string) string { return strings.NewReplacer("TABLE", t.name, "MEMBERS", t.members).Replace(s) }
 	return pgStatements{
 		claim: named(pgFound + sqlClaim), complete: named(pgFound + sqlComplete),
 		renew:   named(pgFound + sqlRenew + owned("AND state = 'p'")),
 		abandon: named(pgFound + sqlAbandon + owned("AND state <> 'd'")),
 		release: named(pgFound + sqlRelease + owned("AND state = 'p'")),
 		ping:    named(sqlPing), purge: named(sqlPurge),
+		enroll: named(sqlEnroll), dismiss: named(sqlDismiss), purgeMembers: named(sqlPurgeMembers),
 	}
 }
 

@@ -67,7 +67,7 @@ func TestPostgresMigrations(t *testing.T) {
 	if n := server.Query("SELECT count(*) FROM public.keys"); n != 8 {
 		t.Errorf("%d of 8 claims in the table", n)
 	}
-	if n := server.Query("SELECT count(*) FROM keys_versions"); n != 1 {
+	if n := server.Query("SELECT count(*) FROM keys_versions"); n != 2 {
 		t.Errorf("%d versions applied", n)
 	}
 	t.Run("by hand", func(t *testing.T) {
@@ -97,12 +97,17 @@ func TestPostgresPurges(t *testing.T) {
 	mustClaim(t, b, request(time.Hour), dedup.StateAcquired)
 	server.Exec(`INSERT INTO idempotency_keys (id, state, token, lease_until, expires_at, data)
 		SELECT 'old' || n, 'd', '', now(), now() - interval '1 second', '' FROM generate_series(1, 3000) n`)
-	eventually(t, "purge", func() error {
-		if n := server.Query("SELECT count(*) FROM idempotency_keys"); n != 2 {
-			return fmt.Errorf("%d rows", n)
-		}
-		return nil
-	})
+	mustEnroll(t, a, "scope", kept)
+	server.Exec(`INSERT INTO idempotency_keys_members (scope, id, token, expires_at)
+		SELECT 'scope', 'old' || n, '', now() - interval '1 second' FROM generate_series(1, 3000) n`)
+	for table, want := range map[string]int64{"idempotency_keys": 2, "idempotency_keys_members": 1} {
+		eventually(t, "purge", func() error {
+			if n := server.Query("SELECT count(*) FROM " + table); n != want {
+				return fmt.Errorf("%d rows in %s", n, table)
+			}
+			return nil
+		})
+	}
 	mustClaim(t, a, kept, dedup.StateAcquired)
 }
 
@@ -167,6 +172,11 @@ func TestPostgresLostRepliesAreHarmless(t *testing.T) {
 	shim.LoseReplies("changed AS", 1)
 	mustComplete(t, s, req, []byte("answer"))
 	mustClaim(t, s, req, dedup.StateCompleted)
+	for _, sql := range []string{"enrolled AS", "DELETE FROM"} {
+		shim.LoseReplies(sql, 1)
+		mustEnroll(t, s, "scope", req)
+		must(t, s.Dismiss(t.Context(), "scope", req.ID, req.Token))
+	}
 	shim.Cut()
 	mustClaim(t, s, req, dedup.StateCompleted)
 }
@@ -189,6 +199,10 @@ func TestPostgresOperationsAreOneRoundTrip(t *testing.T) {
 		}},
 		{"replay", func() error { return errOf(s.Claim(t.Context(), req)) }},
 		{"Release", func() error { return errOf(s.Release(t.Context(), req.ID, req.Token)) }},
+		{"Enroll", func() error {
+			return errOf(s.Enroll(t.Context(), dedup.Enrolment{Scope: "scope", ID: req.ID, Token: req.Token, TTL: time.Hour, Limit: 10}))
+		}},
+		{"Dismiss", func() error { return s.Dismiss(t.Context(), "scope", req.ID, req.Token) }},
 	} {
 		before := shim.Trips()
 		must(t, op.run())

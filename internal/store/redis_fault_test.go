@@ -22,6 +22,8 @@ func eachOp(ctx context.Context, s dedup.Store, claimed dedup.ClaimRequest) map[
 	_, errs["Renew"] = s.Renew(ctx, claimed.ID, claimed.Token, time.Hour)
 	_, errs["Complete"] = s.Complete(ctx, claimed.ID, claimed.Token, dedup.Completion{TTL: time.Hour, Blob: []byte("x")})
 	_, errs["Release"] = s.Release(ctx, claimed.ID, claimed.Token)
+	_, errs["Enroll"] = s.Enroll(ctx, dedup.Enrolment{Scope: "scope", ID: claimed.ID, Token: claimed.Token, TTL: time.Hour, Limit: 1000})
+	errs["Dismiss"] = s.Dismiss(ctx, "scope", claimed.ID, claimed.Token)
 	errs["Ping"] = s.Ping(ctx)
 	return errs
 }

@@ -23,9 +23,9 @@ func newRedisScript(source string) redisScript {
 	return redisScript{source: luaCommon + source, sha: redis.NewScript(luaCommon + source).Hash()}
 }
 
-// redisScripts are the four operations of the store.
+// redisScripts are the operations of the store.
 type redisScripts struct {
-	claim, renew, complete, release redisScript
+	claim, renew, complete, release, enroll, dismiss redisScript
 }
 
 func newRedisScripts() redisScripts {
@@ -34,6 +34,8 @@ func newRedisScripts() redisScripts {
 		renew:    newRedisScript(luaRenew),
 		complete: newRedisScript(luaComplete),
 		release:  newRedisScript(luaRelease),
+		enroll:   newRedisScript(luaEnroll),
+		dismiss:  newRedisScript(luaDismiss),
 	}
 }
 

@@ -136,6 +136,10 @@ func TestRedisOperationsAreOneRoundTrip(t *testing.T) {
 			}},
 			{"replay", func() error { return errOf(s.Claim(t.Context(), req)) }},
 			{"Release", func() error { return errOf(s.Release(t.Context(), req.ID, req.Token)) }},
+			{"Enroll", func() error {
+				return errOf(s.Enroll(t.Context(), dedup.Enrolment{Scope: "scope", ID: req.ID, Token: req.Token, TTL: time.Hour, Limit: 10}))
+			}},
+			{"Dismiss", func() error { return s.Dismiss(t.Context(), "scope", req.ID, req.Token) }},
 			{"Ping", func() error { return s.Ping(t.Context()) }},
 		} {
 			before := shim.Trips()

@@ -64,6 +64,8 @@ func (s *subject) everyOp(ctx context.Context, req dedup.ClaimRequest) map[strin
 	_, errs["Renew"] = s.Store.Renew(ctx, req.ID, req.Token, long)
 	_, errs["Complete"] = s.Store.Complete(ctx, req.ID, req.Token, dedup.Completion{TTL: long, Blob: []byte("no")})
 	_, errs["Release"] = s.Store.Release(ctx, req.ID, req.Token)
+	_, errs["Enroll"] = s.Store.Enroll(ctx, dedup.Enrolment{Scope: newScope(), ID: req.ID, Token: req.Token, TTL: long, Limit: 1})
+	errs["Dismiss"] = s.Store.Dismiss(ctx, newScope(), req.ID, req.Token)
 	errs["Ping"] = s.Store.Ping(ctx)
 	return errs
 }
@@ -77,7 +79,7 @@ func foreignEntries(s *subject) {
 		s.Plant(s.T, req.ID, []byte(raw))
 		for range 2 { // what is unreadable must not have been repaired or removed
 			for op, err := range s.everyOp(s.Context(), req) {
-				if op == "Ping" {
+				if op == "Ping" || op == "Enroll" || op == "Dismiss" { // they look at no entry
 					continue
 				}
 				if !errors.Is(err, dedup.ErrUnreadable) {
