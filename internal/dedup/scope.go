@@ -55,7 +55,11 @@ func (r *Rule) principal(header Header, name string, required bool) (*string, *R
 	case len(values[0]) > r.MaxScopeLength:
 		return nil, reject(ReasonInvalidIdentity, "The header %s is longer than %d characters.", name, r.MaxScopeLength)
 	}
-	if at := strings.IndexFunc(values[0], notPrintable); at >= 0 {
+	bad := notPrintable
+	if strings.EqualFold(name, "Authorization") { // a scheme, a space, and credentials (RFC 9110, 11.4)
+		bad = func(c rune) bool { return c != ' ' && notPrintable(c) }
+	}
+	if at := strings.IndexFunc(values[0], bad); at >= 0 {
 		return nil, reject(ReasonInvalidIdentity, "The header %s has a byte outside printable ASCII (0x21 to 0x7E) at index %d.", name, at)
 	}
 	return &values[0], nil

@@ -189,3 +189,25 @@ func TestTokens(t *testing.T) {
 		seen[token] = true
 	}
 }
+
+// TestScopeOfCredentials: a caller may be who its credentials say, and those have a space.
+func TestScopeOfCredentials(t *testing.T) {
+	r := rule(t, func(r *dedup.Rule) { r.IdentityHeader = "authorization" })
+	id := func(value string) dedup.ID {
+		s, rejection := r.Scope(func(string) []string { return []string{value} })
+		if rejection != nil {
+			t.Fatalf("%q: %v", value, rejection)
+		}
+		return s.ID("k")
+	}
+	if id("Bearer abc") == id("Bearer abd") || id("Bearer a") == id("Basic a") {
+		t.Error("two credentials are one caller")
+	}
+	if _, rejection := r.Scope(func(string) []string { return []string{"Bearer\tabc"} }); rejection == nil {
+		t.Error("a tab is no part of credentials")
+	}
+	other := rule(t, func(r *dedup.Rule) { r.IdentityHeader = "X-Account" })
+	if _, rejection := other.Scope(func(string) []string { return []string{"a b"} }); rejection == nil {
+		t.Error("another identity has no spaces")
+	}
+}
