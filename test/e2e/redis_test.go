@@ -101,23 +101,3 @@ func onlyKey(t *testing.T, s *redisServer, prefix string) string {
 	}
 	return keys[0]
 }
-
-// damage spoils a record in one way. Of its layout it knows that there are some bytes of
-// a header, and the record behind them.
-func damage(ctx context.Context, c *redis.Client, key, how string) error {
-	record, err := c.Get(ctx, key).Bytes()
-	if err != nil {
-		return err
-	}
-	switch how {
-	case "half a record":
-		record = record[:len(record)/2]
-	case "changed byte":
-		record[len(record)/2] ^= 0x20
-	case "bytes after the end":
-		record = append(record, "more"...)
-	case "a later version":
-		record[2]++
-	}
-	return c.Set(ctx, key, record, redis.KeepTTL).Err()
-}

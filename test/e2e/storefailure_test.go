@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -200,47 +199,6 @@ func TestTheStoreFailsUntilTheLeaseIsOver(t *testing.T) {
 		other.send(t, req).refused(t, 409, "outcome_unknown")
 		up.saw(t, 1)
 	})
-}
-
-// What stands under a key and is no record is never taken for a free key.
-func TestGarbageInTheStore(t *testing.T) {
-	t.Parallel()
-	server := needRedis(t)
-	client := server.client(t)
-	ctx := context.Background()
-	for name, spoil := range map[string]func(key string) error{
-		"text":          func(key string) error { return client.Set(ctx, key, "garbage", 0).Err() },
-		"empty":         func(key string) error { return client.Set(ctx, key, "", 0).Err() },
-		"another type":  func(key string) error { return client.RPush(ctx, key, "a", "b").Err() },
-		"a hash":        func(key string) error { return client.HSet(ctx, key, "a", "b").Err() },
-		"long garbage":  func(key string) error { return client.Set(ctx, key, strings.Repeat("\x00garbage\xff", 200), 0).Err() },
-		"half a record": nil, "changed byte": nil, "bytes after the end": nil, "a later version": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := sharedRedis(t)
-			up := newUpstream(t, created)
-			p := start(t, setup{store: s, upstream: up.url, routes: payments})
-			req := request{key: newKey(), body: "x"}
-			p.send(t, req).fresh(t, 201)
-			key := onlyKey(t, server, s.prefix)
-			if spoil == nil {
-				spoil = func(key string) error { return damage(ctx, client, key, name) }
-			} else if err := client.Del(ctx, key).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if err := spoil(key); err != nil {
-				t.Fatal(err)
-			}
-			p.send(t, req).refused(t, 503, "record_unreadable")
-			p.send(t, req).refused(t, 503, "record_unreadable")
-			up.saw(t, 1)
-
-			// Only this key is lost.
-			req.key = newKey()
-			p.twice(t, req, 201)
-		})
-	}
 }
 
 // A full store refuses what is new. It forgets nothing that lives.
