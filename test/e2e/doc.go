@@ -3,8 +3,8 @@
 //
 // Every test has its own proxy processes and its own upstream, which records what
 // reaches it: a status alone proves nothing. Where the store matters, a test runs on
-// each one, see eachStore. The Redis server is a real one that TestMain starts; the
-// tests share it and keep apart by their key prefixes.
+// each one, see eachStore. The servers of Redis and PostgreSQL are real ones that TestMain
+// starts; the tests share them and keep apart by their key prefixes.
 //
 // Whatever a test sends with the helpers of caller_test.go is remembered: no key,
 // credential, query value or body may turn up in a log or in an answer of the proxy

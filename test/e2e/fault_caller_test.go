@@ -67,7 +67,7 @@ func TestFaultACallerVanishesBeforeItsBodyIsComplete(t *testing.T) {
 			ended := m[`idemproxy_requests_total{outcome="rejected",route="payments"}`] + m[`idemproxy_requests_total{outcome="failed",route="payments"}`]
 			return ended >= 6 && m[`idemproxy_in_flight{route="payments"}`] == 0
 		})
-		if s.shared {
+		if s.kind == "redis" {
 			if left, err := needRedis(t).client(t).Keys(t.Context(), s.prefix+"*").Result(); err != nil || len(left) > 1 { // of the probe
 				t.Errorf("Redis has %q, %v", left, err)
 			}

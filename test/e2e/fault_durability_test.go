@@ -167,7 +167,7 @@ func TestFaultTheEvictionPolicyIsForbiddenToKnow(t *testing.T) {
 	t.Parallel()
 	server := startProcess(t)
 	up := newWireUpstream(t, answers201)
-	s := storage{prefix: "fault:"}
+	s := storage{kind: "redis", prefix: "fault:"}
 	server.do("acl", "setuser", "sidecar", "reset", "on", ">correct-horse-battery", "~"+s.prefix+"*",
 		"+get", "+set", "+getrange", "+setrange", "+pttl", "+pexpire", "+del", "+time", "+evalsha", "+eval")
 	with := func(more ...string) storage {

@@ -21,7 +21,7 @@ const (
 	steady = 2 * time.Second
 )
 
-// A shim is the way from proxies to a Redis. Unlike a link it looks at what passes: it can
+// A shim is the way from proxies to their store. Unlike a link it looks at what passes: it can
 // lose the reply to a command that was applied, be slow, and lead elsewhere.
 type shim struct {
 	addr string
@@ -30,15 +30,14 @@ type shim struct {
 	open   *sync.Cond
 	target string
 	held   bool          // nothing passes, in either direction
-	delay  time.Duration // of what comes from Redis
+	delay  time.Duration // of what comes from the store
 	losing *loss
 	conns  map[net.Conn]bool
 }
 
 // A loss is a reply that is to get lost, once.
 type loss struct {
-	to    []byte // of the command, in lower case
-	stall bool   // the connection stays, silent; otherwise it ends
+	stall bool // the connection stays, silent; otherwise it ends
 	once  sync.Once
 	done  chan struct{}
 }
@@ -151,7 +150,8 @@ func (s *shim) pass(request []byte) *loss {
 		s.open.Wait()
 	}
 	l := s.losing
-	if l == nil || !bytes.Contains(bytes.ToLower(request), l.to) {
+	request = bytes.ToLower(request)
+	if l == nil || !bytes.Contains(request, []byte("evalsha")) && !bytes.Contains(request, []byte("with found as")) {
 		return nil
 	}
 	s.losing = nil
@@ -168,12 +168,13 @@ func (s *shim) wait() {
 	time.Sleep(delay)
 }
 
-// lose lets the reply to the next script get lost, after it was applied: with the
+// lose lets the reply to the next script of Redis, or statement of PostgreSQL on an entry,
+// get lost, after it was applied: with the
 // connection, or, if it stalls, in silence. The channel says when that has happened.
 func (s *shim) lose(stall bool) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.losing = &loss{to: []byte("evalsha"), stall: stall, done: make(chan struct{})}
+	s.losing = &loss{stall: stall, done: make(chan struct{})}
 	return s.losing.done
 }
 
@@ -192,7 +193,7 @@ func (s *shim) resume() {
 	s.open.Broadcast()
 }
 
-// slow delays what comes from Redis.
+// slow delays what comes from the store.
 func (s *shim) slow(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,24 +209,11 @@ func (s *shim) cut() {
 	}
 }
 
-// redirect leads new connections to another Redis. Those that are open stay.
+// redirect leads new connections to another server. Those that are open stay.
 func (s *shim) redirect(target string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.target = target
-}
-
-// redisVia is a store at this address of a Redis, with a prefix of its own.
-func redisVia(addr string, timeout time.Duration, more ...string) storage {
-	s := storage{prefix: unique("fault") + ":", shared: true}
-	return s.via(addr, timeout, more...)
-}
-
-// via is the same store by another way.
-func (s storage) via(addr string, timeout time.Duration, more ...string) storage {
-	settings := append([]string{fmt.Sprintf("url: %q", "redis://"+addr)}, more...)
-	s.yaml = fmt.Sprintf("type: redis, key_prefix: %q, timeout: %v, redis: {%s}", s.prefix, timeout, strings.Join(settings, ", "))
-	return s
 }
 
 // counted waits until series stand at these values.

@@ -207,34 +207,34 @@ func TestFaultAnHTTP2StreamThatWasNotProcessedFreesTheKey(t *testing.T) {
 
 // What provably was not sent frees its key at once, for every replica.
 func TestFaultWhatWasNotSentFreesTheKey(t *testing.T) {
-	t.Parallel()
-	s := sharedRedis(t)
-	up := newWireUpstream(t, answers201)
-	well := start(t, setup{store: s, upstream: up.url, routes: payments})
-	for name, url := range map[string]string{
-		"refused dial": "http://" + local(freePort()),
-		"no such host": "http://no-such-host.invalid:80",
-		"refused h2c":  "h2c://" + local(freePort()),
-		"no such TLS":  "https://" + strings.TrimPrefix(up.url, "http://"), // a server that speaks no TLS
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := start(t, setup{store: s, upstream: url, upstreams: "connect_timeout: 2s", routes: payments})
-			for _, body := range []string{"", "x"} {
-				req := request{key: newKey(), body: body}
-				p.send(t, req).refused(t, 502, "upstream_unreachable")
-				p.send(t, req).refused(t, 502, "upstream_unreachable") // free, not "in progress"
-				up.ran(t, req.key, 0)
-				first := well.send(t, req).fresh(t, 201)
-				p.send(t, req).replays(t, first)
-				up.ran(t, req.key, 1)
-			}
-			p.counted(t, map[string]float64{
-				`requests_total{outcome="failed",route="payments"}`:           4,
-				`unknown_outcomes_total{cause="connection",route="payments"}`: 0,
+	eachShared(t, func(t *testing.T, s storage) {
+		up := newWireUpstream(t, answers201)
+		well := start(t, setup{store: s, upstream: up.url, routes: payments})
+		for name, url := range map[string]string{
+			"refused dial": "http://" + local(freePort()),
+			"no such host": "http://no-such-host.invalid:80",
+			"refused h2c":  "h2c://" + local(freePort()),
+			"no such TLS":  "https://" + strings.TrimPrefix(up.url, "http://"), // a server that speaks no TLS
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				p := start(t, setup{store: s, upstream: url, upstreams: "connect_timeout: 2s", routes: payments})
+				for _, body := range []string{"", "x"} {
+					req := request{key: newKey(), body: body}
+					p.send(t, req).refused(t, 502, "upstream_unreachable")
+					p.send(t, req).refused(t, 502, "upstream_unreachable") // free, not "in progress"
+					up.ran(t, req.key, 0)
+					first := well.send(t, req).fresh(t, 201)
+					p.send(t, req).replays(t, first)
+					up.ran(t, req.key, 1)
+				}
+				p.counted(t, map[string]float64{
+					`requests_total{outcome="failed",route="payments"}`:           4,
+					`unknown_outcomes_total{cause="connection",route="payments"}`: 0,
+				})
 			})
-		})
-	}
+		}
+	})
 }
 
 // incomplete are ways to act and give no complete answer.

@@ -15,8 +15,9 @@ import (
 
 // suite is what all tests share.
 var suite struct {
-	binary string       // the program, built
-	redis  *redisServer // nil on a machine without redis-server
+	binary   string          // the program, built
+	redis    *redisServer    // nil on a machine without redis-server
+	postgres *postgresServer // nil on a machine without PostgreSQL
 }
 
 func TestMain(m *testing.M) {
@@ -45,6 +46,15 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	default:
 		defer suite.redis.kill()
+	}
+	suite.postgres, err = startPostgres()
+	switch {
+	case errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "":
+		fmt.Fprintln(os.Stderr, "e2e: NO PostgreSQL: EVERY TEST ON IT IS SKIPPED")
+	case err != nil:
+		return fail(err)
+	default:
+		defer suite.postgres.remove()
 	}
 	return m.Run()
 }

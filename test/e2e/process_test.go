@@ -49,7 +49,9 @@ type proxy struct {
 func start(t *testing.T, s setup) *proxy {
 	t.Helper()
 	p := &proxy{t: t, addr: local(freePort()), admin: local(freePort()), secrets: []string{stripeKey}}
-	p.file = filepath.Join(t.TempDir(), "idemproxy.yaml")
+	dir := t.TempDir()
+	p.file = filepath.Join(dir, "idemproxy.yaml")
+	s.store.yaml = strings.ReplaceAll(s.store.yaml, ownFile, filepath.Join(dir, "store", "idemproxy.db"))
 	write(t, p.file, s.yaml(p.addr, p.admin))
 	p.run("serve", "--config", p.file)
 	t.Cleanup(p.finish)
@@ -120,6 +122,12 @@ func (p *proxy) run(args ...string) {
 func (p *proxy) restart() {
 	p.t.Helper()
 	p.stop()
+	p.again()
+}
+
+// again starts a process that has ended, with the same configuration.
+func (p *proxy) again() {
+	p.t.Helper()
 	p.run("serve", "--config", p.file)
 	p.waitReady()
 }

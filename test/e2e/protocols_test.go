@@ -77,35 +77,36 @@ func TestOverHTTP2(t *testing.T) {
 // A caller that resets its stream cancels nothing, and the process waits for its request
 // when it ends.
 func TestAnHTTP2CallerThatLeaves(t *testing.T) {
-	t.Parallel()
-	g := newGate(t)
-	up := newUpstream(t, held(g, created))
-	s := setup{store: sharedRedis(t), upstream: up.url, routes: payments}
-	p, other := start(t, s), start(t, s)
-	ctx, leave := context.WithCancel(t.Context())
-	k, left := newKey(), make(chan struct{})
-	go func() {
-		defer close(left)
-		_, _, _ = post(ctx, t, overHTTP2(t), p, k, "x")
-	}()
-	g.arrived(t)
-	leave()
-	receive(t, "end of the caller", left)
-	p.terminate()
-	eventually(t, "refusing connections", func() bool {
-		conn, err := net.Dial("tcp", p.addr)
-		if err == nil {
-			conn.Close()
+	eachShared(t, func(t *testing.T, shared storage) {
+		g := newGate(t)
+		up := newUpstream(t, held(g, created))
+		s := setup{store: shared, upstream: up.url, routes: payments}
+		p, other := start(t, s), start(t, s)
+		ctx, leave := context.WithCancel(t.Context())
+		k, left := newKey(), make(chan struct{})
+		go func() {
+			defer close(left)
+			_, _, _ = post(ctx, t, overHTTP2(t), p, k, "x")
+		}()
+		g.arrived(t)
+		leave()
+		receive(t, "end of the caller", left)
+		p.terminate()
+		eventually(t, "refusing connections", func() bool {
+			conn, err := net.Dial("tcp", p.addr)
+			if err == nil {
+				conn.Close()
+			}
+			return err != nil
+		})
+		other.send(t, request{key: k, body: "x"}).refused(t, 409, "in_progress")
+		g.open()
+		p.ended()
+		if again := other.send(t, request{key: k, body: "x"}); again.status != 201 || again.get(replayHeader) != "true" {
+			t.Errorf("it was not recorded:\n%s", again)
 		}
-		return err != nil
+		up.saw(t, 1)
 	})
-	other.send(t, request{key: k, body: "x"}).refused(t, 409, "in_progress")
-	g.open()
-	p.ended()
-	if again := other.send(t, request{key: k, body: "x"}); again.status != 201 || again.get(replayHeader) != "true" {
-		t.Errorf("it was not recorded:\n%s", again)
-	}
-	up.saw(t, 1)
 }
 
 func TestManyHTTP2Callers(t *testing.T) {

@@ -54,8 +54,6 @@ func (s *redisServer) kill() {
 	os.RemoveAll(s.dir)
 }
 
-func (s *redisServer) url() string { return "redis://" + local(s.port) + "/0" }
-
 // client talks to the server about it.
 func (s *redisServer) client(t *testing.T) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: local(s.port)})
@@ -90,39 +88,6 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// A storage is a store that a proxy can be given.
-type storage struct {
-	prefix string // of its keys
-	yaml   string // the store section
-	shared bool   // by several processes, and outlives them
-}
-
-func memory() storage { return storage{yaml: "type: memory"} }
-
-// redisAt is a store on the Redis at this URL, with a prefix of its own.
-func redisAt(url string) storage {
-	prefix := unique("e2e") + ":"
-	return storage{prefix, fmt.Sprintf("type: redis, key_prefix: %q, timeout: 5s, redis: {url: %q}", prefix, url), true}
-}
-
-func sharedRedis(t *testing.T) storage {
-	t.Helper()
-	return redisAt(needRedis(t).url())
-}
-
-// eachStore runs a test on every store, in parallel.
-func eachStore(t *testing.T, test func(t *testing.T, s storage)) {
-	t.Parallel()
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		test(t, memory())
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, sharedRedis(t))
-	})
-}
-
 // onlyKey is the only key with this prefix, besides what readiness probes write.
 func onlyKey(t *testing.T, s *redisServer, prefix string) string {
 	t.Helper()
@@ -135,24 +100,4 @@ func onlyKey(t *testing.T, s *redisServer, prefix string) string {
 		t.Fatalf("Redis has the keys %q, want one", keys)
 	}
 	return keys[0]
-}
-
-// damage spoils a record in one way. Of its layout it knows that there are some bytes of
-// a header, and the record behind them.
-func damage(ctx context.Context, c *redis.Client, key, how string) error {
-	record, err := c.Get(ctx, key).Bytes()
-	if err != nil {
-		return err
-	}
-	switch how {
-	case "half a record":
-		record = record[:len(record)/2]
-	case "changed byte":
-		record[len(record)/2] ^= 0x20
-	case "bytes after the end":
-		record = append(record, "more"...)
-	case "a later version":
-		record[2]++
-	}
-	return c.Set(ctx, key, record, redis.KeepTTL).Err()
 }

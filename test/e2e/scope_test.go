@@ -81,16 +81,17 @@ func TestOneKeyOnTwoRoutes(t *testing.T) {
 }
 
 func TestAnotherVersionForgets(t *testing.T) {
-	t.Parallel()
-	up := newUpstream(t, created)
-	s := setup{store: sharedRedis(t), upstream: up.url, routes: `  - {name: payments, path: /pay, version: "1"}`}
-	req := request{key: newKey(), body: "x"}
-	first := start(t, s).send(t, req).fresh(t, 201)
-	s.routes = `  - {name: payments, path: /pay, version: "2"}`
-	start(t, s).send(t, req).fresh(t, 201)
-	s.routes = `  - {name: payments, path: /pay, version: "1"}`
-	start(t, s).send(t, req).replays(t, first)
-	up.saw(t, 2)
+	eachShared(t, func(t *testing.T, shared storage) {
+		up := newUpstream(t, created)
+		s := setup{store: shared, upstream: up.url, routes: `  - {name: payments, path: /pay, version: "1"}`}
+		req := request{key: newKey(), body: "x"}
+		first := start(t, s).send(t, req).fresh(t, 201)
+		s.routes = `  - {name: payments, path: /pay, version: "2"}`
+		start(t, s).send(t, req).fresh(t, 201)
+		s.routes = `  - {name: payments, path: /pay, version: "1"}`
+		start(t, s).send(t, req).replays(t, first)
+		up.saw(t, 2)
+	})
 }
 
 // Nothing in the store tells who called, with which key, or what credentials.

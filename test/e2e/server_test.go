@@ -115,40 +115,41 @@ func TestWhatEndsTheStart(t *testing.T) {
 
 // A request that runs when the process is told to end gets its answer, and a record.
 func TestTerminationWaitsForRequests(t *testing.T) {
-	t.Parallel()
-	g := newGate(t)
-	up := newUpstream(t, held(g, created))
-	s := setup{store: sharedRedis(t), upstream: up.url, server: "drain_delay: 300ms", routes: payments}
-	p, other := start(t, s), start(t, s)
-	req := request{key: newKey(), body: "x"}
-	running := p.begin(req)
-	g.arrived(t)
-	orphan := request{key: newKey(), body: "y"} // its caller leaves
-	c := p.dial(t)
-	if _, err := c.Write(orphan.bytes()); err != nil {
-		t.Fatal(err)
-	}
-	g.arrived(t)
-	c.Close()
-
-	p.terminate()
-	eventually(t, "not ready any more", func() bool { return p.probe("/readyz") != 200 })
-	eventually(t, "refusing connections", func() bool {
-		conn, err := net.Dial("tcp", p.addr)
-		if err == nil {
-			conn.Close()
+	eachShared(t, func(t *testing.T, shared storage) {
+		g := newGate(t)
+		up := newUpstream(t, held(g, created))
+		s := setup{store: shared, upstream: up.url, server: "drain_delay: 300ms", routes: payments}
+		p, other := start(t, s), start(t, s)
+		req := request{key: newKey(), body: "x"}
+		running := p.begin(req)
+		g.arrived(t)
+		orphan := request{key: newKey(), body: "y"} // its caller leaves
+		c := p.dial(t)
+		if _, err := c.Write(orphan.bytes()); err != nil {
+			t.Fatal(err)
 		}
-		return err != nil
+		g.arrived(t)
+		c.Close()
+
+		p.terminate()
+		eventually(t, "not ready any more", func() bool { return p.probe("/readyz") != 200 })
+		eventually(t, "refusing connections", func() bool {
+			conn, err := net.Dial("tcp", p.addr)
+			if err == nil {
+				conn.Close()
+			}
+			return err != nil
+		})
+		other.send(t, req).refused(t, 409, "in_progress") // it is alive, and so is its claim
+		g.open()
+		first := running.wait(t).fresh(t, 201)
+		p.ended()
+		other.send(t, req).replays(t, first)
+		if again := other.send(t, orphan); again.status != 201 || again.get(replayHeader) != "true" {
+			t.Errorf("what ran for a caller that left was not recorded:\n%s", again)
+		}
+		up.saw(t, 2)
 	})
-	other.send(t, req).refused(t, 409, "in_progress") // it is alive, and so is its claim
-	g.open()
-	first := running.wait(t).fresh(t, 201)
-	p.ended()
-	other.send(t, req).replays(t, first)
-	if again := other.send(t, orphan); again.status != 201 || again.get(replayHeader) != "true" {
-		t.Errorf("what ran for a caller that left was not recorded:\n%s", again)
-	}
-	up.saw(t, 2)
 }
 
 // While it drains, the process says that it is not ready, and still serves.
@@ -167,22 +168,23 @@ func TestTheDrainDelay(t *testing.T) {
 
 // What can't end within the grace is an unknown outcome, and does not hold the process.
 func TestTheGraceIsLimited(t *testing.T) {
-	t.Parallel()
-	g := newGate(t)
-	up := newUpstream(t, held(g, created))
-	s := setup{store: sharedRedis(t), upstream: up.url, server: "shutdown_grace: 300ms", routes: `  - {name: payments, path: /pay, lease: 1s}`}
-	p, other := start(t, s), start(t, s)
-	req := request{key: newKey(), body: "x"}
-	p.begin(req)
-	g.arrived(t)
-	p.terminate()
-	receive(t, "end of the proxy", p.exited)
-	p.expected = true
-	eventually(t, "held as unknown", func() bool {
-		code := problemOf(other.send(t, req)).Code
-		return code == "outcome_unknown"
+	eachShared(t, func(t *testing.T, shared storage) {
+		g := newGate(t)
+		up := newUpstream(t, held(g, created))
+		s := setup{store: shared, upstream: up.url, server: "shutdown_grace: 300ms", routes: `  - {name: payments, path: /pay, lease: 1s}`}
+		p, other := start(t, s), start(t, s)
+		req := request{key: newKey(), body: "x"}
+		p.begin(req)
+		g.arrived(t)
+		p.terminate()
+		receive(t, "end of the proxy", p.exited)
+		p.expected = true
+		eventually(t, "held as unknown", func() bool {
+			code := problemOf(other.send(t, req)).Code
+			return code == "outcome_unknown"
+		})
+		up.saw(t, 1)
 	})
-	up.saw(t, 1)
 }
 
 func TestEveryPathOfTheProxyIsTheUpstreams(t *testing.T) {

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,63 +22,61 @@ func quickly(t *testing.T, since time.Time) {
 }
 
 func TestTheStoreIsDownAndComesBack(t *testing.T) {
-	t.Parallel()
-	port := freePort()
-	server := ownRedis(t, port)
-	s := redisAt(server.url())
-	up := newUpstream(t, created)
-	p := start(t, setup{store: s, upstream: up.url, routes: bothPolicies})
-	req := request{target: "/reject", key: newKey(), body: "x"}
-	p.twice(t, req, 201)
+	eachServer(t, 5*time.Second, func(t *testing.T, s storage, srv server) {
+		up := newUpstream(t, created)
+		p := start(t, setup{store: s, upstream: up.url, routes: bothPolicies})
+		req := request{target: "/reject", key: newKey(), body: "x"}
+		p.twice(t, req, 201)
 
-	server.kill()
-	req.key = newKey()
-	began := time.Now()
-	p.send(t, req).refused(t, 503, "store_unavailable")
-	quickly(t, began)
-	up.saw(t, 1)
-	if ready, alive := p.probe("/readyz"), p.probe("/healthz"); ready != 503 || alive != 200 {
-		t.Errorf("readyz %d, healthz %d; want 503 and 200", ready, alive)
-	}
+		srv.kill()
+		req.key = newKey()
+		began := time.Now()
+		p.send(t, req).refused(t, 503, "store_unavailable")
+		quickly(t, began)
+		up.saw(t, 1)
+		if ready, alive := p.probe("/readyz"), p.probe("/healthz"); ready != 503 || alive != 200 {
+			t.Errorf("readyz %d, healthz %d; want 503 and 200", ready, alive)
+		}
 
-	unguarded := request{target: "/pass", key: newKey(), body: "passed"}
-	began = time.Now()
-	p.send(t, unguarded).fresh(t, 201)
-	p.send(t, unguarded).fresh(t, 201)
-	quickly(t, began)
-	up.executed(t, "passed", 2)
-	if got := p.metric(t, `idemproxy_requests_total{outcome="passed_through",route="pass"}`); got != 2 {
-		t.Errorf("%v requests counted as passed through, want 2", got)
-	}
-	if got := p.metric(t, `idemproxy_store_failures_total{op="claim"}`); got < 3 {
-		t.Errorf("%v failures of the store counted, want 3", got)
-	}
+		unguarded := request{target: "/pass", key: newKey(), body: "passed"}
+		began = time.Now()
+		p.send(t, unguarded).fresh(t, 201)
+		p.send(t, unguarded).fresh(t, 201)
+		quickly(t, began)
+		up.executed(t, "passed", 2)
+		if got := p.metric(t, `idemproxy_requests_total{outcome="passed_through",route="pass"}`); got != 2 {
+			t.Errorf("%v requests counted as passed through, want 2", got)
+		}
+		if got := p.metric(t, `idemproxy_store_failures_total{op="claim"}`); got < 3 {
+			t.Errorf("%v failures of the store counted, want 3", got)
+		}
 
-	ownRedis(t, port)
-	eventually(t, "served again", func() bool { return p.send(t, req).status == 201 })
-	if got := p.send(t, req); len(got.values(replayHeader)) != 1 {
-		t.Errorf("no replay after the store came back:\n%s", got)
-	}
-	p.waitReady()
-	up.executed(t, "x", 2)
+		srv.start()
+		eventually(t, "served again", func() bool { return p.send(t, req).status == 201 })
+		if got := p.send(t, req); len(got.values(replayHeader)) != 1 {
+			t.Errorf("no replay after the store came back:\n%s", got)
+		}
+		p.waitReady()
+		up.executed(t, "x", 2)
+	})
 }
 
 func TestTheStoreIsDownAtTheStart(t *testing.T) {
-	t.Parallel()
-	needRedis(t)
-	port := freePort()
-	up := newUpstream(t, created)
-	p := start(t, setup{store: redisAt("redis://" + local(port)), upstream: up.url, routes: bothPolicies, unready: true})
-	req := request{target: "/reject", key: newKey(), body: "x"}
-	p.send(t, req).refused(t, 503, "store_unavailable")
-	if ready := p.probe("/readyz"); ready != 503 {
-		t.Errorf("readyz %d, want 503", ready)
-	}
-	up.saw(t, 0)
-	ownRedis(t, port)
-	p.waitReady()
-	p.twice(t, req, 201)
-	up.saw(t, 1)
+	eachServer(t, 5*time.Second, func(t *testing.T, s storage, srv server) {
+		srv.kill()
+		up := newUpstream(t, created)
+		p := start(t, setup{store: s, upstream: up.url, routes: bothPolicies, unready: true})
+		req := request{target: "/reject", key: newKey(), body: "x"}
+		p.send(t, req).refused(t, 503, "store_unavailable")
+		if ready := p.probe("/readyz"); ready != 503 {
+			t.Errorf("readyz %d, want 503", ready)
+		}
+		up.saw(t, 0)
+		srv.start()
+		p.waitReady()
+		p.twice(t, req, 201)
+		up.saw(t, 1)
+	})
 }
 
 // With ready_requires_store off a replica without its store gets requests: it can pass
@@ -88,168 +84,121 @@ func TestTheStoreIsDownAtTheStart(t *testing.T) {
 func TestReadyWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, created)
-	start(t, setup{store: redisAt("redis://" + local(freePort())), upstream: up.url, admin: "ready_requires_store: false", routes: bothPolicies})
+	start(t, setup{store: redisVia(local(freePort()), 5*time.Second), upstream: up.url, admin: "ready_requires_store: false", routes: bothPolicies})
 }
 
 func TestTheStoreNeverAnswers(t *testing.T) {
-	t.Parallel()
-	s := storage{yaml: fmt.Sprintf("type: redis, timeout: 300ms, redis: {url: %q}", "redis://"+silent(t))}
-	up := newUpstream(t, created)
-	p := start(t, setup{store: s, upstream: up.url, server: "shutdown_grace: 500ms", routes: bothPolicies, unready: true})
-	began := time.Now()
-	p.send(t, request{target: "/reject", key: newKey(), body: "x"}).refused(t, 503, "store_unavailable")
-	quickly(t, began)
-	began = time.Now()
-	if ready := p.probe("/readyz"); ready != 503 {
-		t.Errorf("readyz %d, want 503", ready)
-	}
-	quickly(t, began)
-	up.saw(t, 0)
+	eachShared(t, func(t *testing.T, s storage) {
+		up := newUpstream(t, created)
+		p := start(t, setup{store: s.via(silent(t), 300*time.Millisecond), upstream: up.url, server: "shutdown_grace: 500ms", routes: bothPolicies, unready: true})
+		began := time.Now()
+		p.send(t, request{target: "/reject", key: newKey(), body: "x"}).refused(t, 503, "store_unavailable")
+		quickly(t, began)
+		began = time.Now()
+		if ready := p.probe("/readyz"); ready != 503 {
+			t.Errorf("readyz %d, want 503", ready)
+		}
+		quickly(t, began)
+		up.saw(t, 0)
 
-	// Many at once are no slower.
-	began = time.Now()
-	var all []pending
-	for range 40 {
-		all = append(all, p.begin(request{target: "/reject", key: newKey()}))
-	}
-	for _, d := range all {
-		d.wait(t).refused(t, 503, "store_unavailable")
-	}
-	quickly(t, began)
-	up.saw(t, 0)
+		// Many at once are no slower.
+		began = time.Now()
+		var all []pending
+		for range 40 {
+			all = append(all, p.begin(request{target: "/reject", key: newKey()}))
+		}
+		for _, d := range all {
+			d.wait(t).refused(t, 503, "store_unavailable")
+		}
+		quickly(t, began)
+		up.saw(t, 0)
 
-	began = time.Now()
-	p.send(t, request{target: "/pass", key: newKey()}).fresh(t, 201)
-	quickly(t, began)
-	up.saw(t, 1)
+		began = time.Now()
+		p.send(t, request{target: "/pass", key: newKey()}).fresh(t, 201)
+		quickly(t, began)
+		up.saw(t, 1)
+	})
 }
 
 // A claim whose answer was lost is taken back, or recognised: the caller's retry is not
 // refused until the lease ends, and runs once.
 func TestAStoreThatAnswersTooLate(t *testing.T) {
-	t.Parallel()
-	server := needRedis(t)
-	k := newLink(t, local(server.port))
-	prefix := unique("e2e") + ":"
-	s := storage{yaml: fmt.Sprintf("type: redis, key_prefix: %q, timeout: 300ms, redis: {url: %q}", prefix, "redis://"+k.addr)}
-	up := newUpstream(t, created)
-	p := start(t, setup{store: s, upstream: up.url, routes: bothPolicies})
-	p.twice(t, request{target: "/reject", key: newKey(), body: "first"}, 201) // Redis knows the scripts now
-	req := request{target: "/reject", key: newKey(), body: "x"}
-	k.hold()
-	p.send(t, req).refused(t, 503, "store_unavailable")
-	k.resume() // now the claim is applied, long after its owner gave up
-	var first *response
-	eventually(t, "served", func() bool {
-		first = p.send(t, req)
-		return first.status == 201
+	eachShared(t, func(t *testing.T, s storage) {
+		k := newLink(t, s.addr)
+		up := newUpstream(t, created)
+		p := start(t, setup{store: s.via(k.addr, 500*time.Millisecond), upstream: up.url, routes: bothPolicies})
+		p.twice(t, request{target: "/reject", key: newKey(), body: "first"}, 201) // the store is warm now
+		req := request{target: "/reject", key: newKey(), body: "x"}
+		k.hold()
+		p.send(t, req).refused(t, 503, "store_unavailable")
+		k.resume() // now the claim is applied, long after its owner gave up
+		var first *response
+		eventually(t, "served", func() bool {
+			first = p.send(t, req)
+			return first.status == 201
+		})
+		first.fresh(t, 201)
+		p.send(t, req).replays(t, first)
+		up.executed(t, "x", 1)
 	})
-	first.fresh(t, 201)
-	p.send(t, req).replays(t, first)
-	up.executed(t, "x", 1)
 }
 
 // The store fails while the upstream works: the caller gets the real answer, and the
 // record is written once the store is back.
 func TestTheStoreFailsDuringARequest(t *testing.T) {
-	t.Parallel()
-	server := needRedis(t)
-	k := newLink(t, local(server.port))
-	prefix := unique("e2e") + ":"
-	s := storage{yaml: fmt.Sprintf("type: redis, key_prefix: %q, timeout: 300ms, redis: {url: %q}", prefix, "redis://"+k.addr)}
-	g := newGate(t)
-	up := newUpstream(t, held(g, created))
-	p := start(t, setup{store: s, upstream: up.url, routes: payments})
-	req := request{key: newKey(), body: "x"}
-	running := p.begin(req)
-	g.arrived(t)
-	k.hold()
-	g.open()
-	first := running.wait(t).fresh(t, 201)
-	p.send(t, req).refused(t, 503, "store_unavailable")
-	k.cut()
-	k.resume()
-	var again *response
-	eventually(t, "recorded", func() bool {
-		again = p.send(t, req)
-		return again.status == 201
+	eachShared(t, func(t *testing.T, s storage) {
+		k := newLink(t, s.addr)
+		g := newGate(t)
+		up := newUpstream(t, held(g, created))
+		p := start(t, setup{store: s.via(k.addr, 500*time.Millisecond), upstream: up.url, routes: payments})
+		req := request{key: newKey(), body: "x"}
+		running := p.begin(req)
+		g.arrived(t)
+		k.hold()
+		g.open()
+		first := running.wait(t).fresh(t, 201)
+		p.send(t, req).refused(t, 503, "store_unavailable")
+		k.cut()
+		k.resume()
+		var again *response
+		eventually(t, "recorded", func() bool {
+			again = p.send(t, req)
+			return again.status == 201
+		})
+		again.replays(t, first)
+		up.saw(t, 1)
 	})
-	again.replays(t, first)
-	up.saw(t, 1)
 }
 
 // The store fails for longer than the lease: what was not recorded is unknown, and never
 // executed again.
 func TestTheStoreFailsUntilTheLeaseIsOver(t *testing.T) {
-	t.Parallel()
-	server := needRedis(t)
-	k := newLink(t, local(server.port))
-	prefix := unique("e2e") + ":"
-	s := storage{yaml: fmt.Sprintf("type: redis, key_prefix: %q, timeout: 300ms, redis: {url: %q}", prefix, "redis://"+k.addr)}
-	g := newGate(t)
-	up := newUpstream(t, held(g, created))
-	conf := setup{store: s, upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 1s}`}
-	p := start(t, conf)
-	conf.store = storage{yaml: fmt.Sprintf("type: redis, key_prefix: %q, timeout: 5s, redis: {url: %q}", prefix, server.url())}
-	other := start(t, conf)
-	req := request{key: newKey(), body: "x"}
-	running := p.begin(req)
-	g.arrived(t)
-	k.hold()
-	k.cut()
-	eventually(t, "held as unknown", func() bool {
-		res := other.send(t, req)
-		if problemOf(res).Code == "in_progress" {
-			return false
-		}
-		res.refused(t, 409, "outcome_unknown")
-		return true
-	})
-	g.open()
-	running.wait(t).fresh(t, 201) // the real answer
-	other.send(t, req).refused(t, 409, "outcome_unknown")
-	up.saw(t, 1)
-}
-
-// What stands under a key and is no record is never taken for a free key.
-func TestGarbageInTheStore(t *testing.T) {
-	t.Parallel()
-	server := needRedis(t)
-	client := server.client(t)
-	ctx := context.Background()
-	for name, spoil := range map[string]func(key string) error{
-		"text":          func(key string) error { return client.Set(ctx, key, "garbage", 0).Err() },
-		"empty":         func(key string) error { return client.Set(ctx, key, "", 0).Err() },
-		"another type":  func(key string) error { return client.RPush(ctx, key, "a", "b").Err() },
-		"a hash":        func(key string) error { return client.HSet(ctx, key, "a", "b").Err() },
-		"long garbage":  func(key string) error { return client.Set(ctx, key, strings.Repeat("\x00garbage\xff", 200), 0).Err() },
-		"half a record": nil, "changed byte": nil, "bytes after the end": nil, "a later version": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := sharedRedis(t)
-			up := newUpstream(t, created)
-			p := start(t, setup{store: s, upstream: up.url, routes: payments})
-			req := request{key: newKey(), body: "x"}
-			p.send(t, req).fresh(t, 201)
-			key := onlyKey(t, server, s.prefix)
-			if spoil == nil {
-				spoil = func(key string) error { return damage(ctx, client, key, name) }
-			} else if err := client.Del(ctx, key).Err(); err != nil {
-				t.Fatal(err)
+	eachShared(t, func(t *testing.T, s storage) {
+		k := newLink(t, s.addr)
+		g := newGate(t)
+		up := newUpstream(t, held(g, created))
+		conf := setup{store: s.via(k.addr, 500*time.Millisecond), upstream: up.url, routes: `  - {name: payments, path: /pay, lease: 1s}`}
+		p := start(t, conf)
+		conf.store = s
+		other := start(t, conf)
+		req := request{key: newKey(), body: "x"}
+		running := p.begin(req)
+		g.arrived(t)
+		k.hold()
+		k.cut()
+		eventually(t, "held as unknown", func() bool {
+			res := other.send(t, req)
+			if problemOf(res).Code == "in_progress" {
+				return false
 			}
-			if err := spoil(key); err != nil {
-				t.Fatal(err)
-			}
-			p.send(t, req).refused(t, 503, "record_unreadable")
-			p.send(t, req).refused(t, 503, "record_unreadable")
-			up.saw(t, 1)
-
-			// Only this key is lost.
-			req.key = newKey()
-			p.twice(t, req, 201)
+			res.refused(t, 409, "outcome_unknown")
+			return true
 		})
-	}
+		g.open()
+		running.wait(t).fresh(t, 201) // the real answer
+		other.send(t, req).refused(t, 409, "outcome_unknown")
+		up.saw(t, 1)
+	})
 }
 
 // A full store refuses what is new. It forgets nothing that lives.
@@ -284,7 +233,7 @@ func TestARedisThatIsFull(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 50_000)
 	g := newGate(t)
 	up := newUpstream(t, held(g, text(200, large)))
-	p := start(t, setup{store: redisAt(server.url()), upstream: up.url, routes: payments})
+	p := start(t, setup{store: redisVia(local(server.port), 5*time.Second), upstream: up.url, routes: payments})
 	req := request{key: newKey(), body: "x"}
 	running := p.begin(req)
 	g.arrived(t)
@@ -322,7 +271,7 @@ func TestRedisForgetsScriptsAndConnections(t *testing.T) {
 	server := ownRedis(t, freePort())
 	client := server.client(t)
 	up := newUpstream(t, created)
-	p := start(t, setup{store: redisAt(server.url()), upstream: up.url, routes: payments})
+	p := start(t, setup{store: redisVia(local(server.port), 5*time.Second), upstream: up.url, routes: payments})
 	for i := range 5 {
 		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)

@@ -361,50 +361,51 @@ func (d discard) WriteHeader(int)             {}
 // Many clients at two replicas, with every trouble that leaves the outcome known: each
 // payment is made once, and each client gets its answer.
 func TestStripeManyClientsManyTroubles(t *testing.T) {
-	t.Parallel()
-	l := &ledger{}
-	var mu sync.Mutex
-	tries := map[string]int{}
-	up := newUpstream(t, func(w http.ResponseWriter, r *received) {
-		form, _ := url.ParseQuery(string(r.body))
-		what := form.Get("description")
-		mu.Lock()
-		tries[what]++
-		try := tries[what]
-		mu.Unlock()
-		switch trouble, _, _ := strings.Cut(what, " "); {
-		case trouble == "locked" && try == 1:
-			envelope(429, "invalid_request_error", "lock_timeout")(w, r)
-		case trouble == "unavailable" && try < 3:
-			text(503, "restarting")(w, r)
-		case trouble == "slow":
-			<-time.After(1500 * time.Millisecond)
-			l.pay(w, r)
-		default:
-			l.pay(w, r)
+	eachShared(t, func(t *testing.T, shared storage) {
+		l := &ledger{}
+		var mu sync.Mutex
+		tries := map[string]int{}
+		up := newUpstream(t, func(w http.ResponseWriter, r *received) {
+			form, _ := url.ParseQuery(string(r.body))
+			what := form.Get("description")
+			mu.Lock()
+			tries[what]++
+			try := tries[what]
+			mu.Unlock()
+			switch trouble, _, _ := strings.Cut(what, " "); {
+			case trouble == "locked" && try == 1:
+				envelope(429, "invalid_request_error", "lock_timeout")(w, r)
+			case trouble == "unavailable" && try < 3:
+				text(503, "restarting")(w, r)
+			case trouble == "slow":
+				<-time.After(1500 * time.Millisecond)
+				l.pay(w, r)
+			default:
+				l.pay(w, r)
+			}
+		})
+		s := setup{store: shared, upstream: up.url, defaults: "release_statuses: [401, 429, 503]", routes: stripeRoutes}
+		replicas := []*proxy{start(t, s), start(t, s)}
+		var all sync.WaitGroup
+		for i := range 24 {
+			trouble := []string{"ordinary", "locked", "unavailable", "slow"}[i%4]
+			what, key := fmt.Sprintf("%s %d", trouble, i), newKey()
+			for _, p := range replicas { // both of a client's processes send it
+				all.Go(func() {
+					timeout := patience
+					if trouble == "slow" {
+						timeout = time.Second
+					}
+					payment, err := newShopper(p.addr, timeout, nil).buy(what, key)
+					if err != nil || payment.Description != what {
+						t.Errorf("%s: the client got %v, %v", what, payment, err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		for i := range 24 {
+			l.paid(t, fmt.Sprintf("%s %d", []string{"ordinary", "locked", "unavailable", "slow"}[i%4], i), 1)
 		}
 	})
-	s := setup{store: sharedRedis(t), upstream: up.url, defaults: "release_statuses: [401, 429, 503]", routes: stripeRoutes}
-	replicas := []*proxy{start(t, s), start(t, s)}
-	var all sync.WaitGroup
-	for i := range 24 {
-		trouble := []string{"ordinary", "locked", "unavailable", "slow"}[i%4]
-		what, key := fmt.Sprintf("%s %d", trouble, i), newKey()
-		for _, p := range replicas { // both of a client's processes send it
-			all.Go(func() {
-				timeout := patience
-				if trouble == "slow" {
-					timeout = time.Second
-				}
-				payment, err := newShopper(p.addr, timeout, nil).buy(what, key)
-				if err != nil || payment.Description != what {
-					t.Errorf("%s: the client got %v, %v", what, payment, err)
-				}
-			})
-		}
-	}
-	all.Wait()
-	for i := range 24 {
-		l.paid(t, fmt.Sprintf("%s %d", []string{"ordinary", "locked", "unavailable", "slow"}[i%4], i), 1)
-	}
 }

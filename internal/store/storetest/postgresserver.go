@@ -48,11 +48,7 @@ func StartPostgres(t testing.TB, settings ...string) *PostgresServer {
 		_ = os.RemoveAll(dir)
 	})
 	s.owner = unprivileged(t)
-	if s.owner != nil {
-		if err := os.Chown(dir, int(s.owner.Uid), int(s.owner.Gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.Own(dir)
 	out, err := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C").CombinedOutput()
 	if err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
@@ -98,6 +94,17 @@ func unprivileged(t testing.TB) *syscall.Credential {
 	return nil
 }
 
+// Own gives a folder to the user as whom the server runs.
+func (s *PostgresServer) Own(dir string) {
+	s.t.Helper()
+	if s.owner == nil {
+		return
+	}
+	if err := os.Chown(dir, int(s.owner.Uid), int(s.owner.Gid)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
 
 func (s *PostgresServer) command(name string, args ...string) *exec.Cmd {
@@ -137,6 +144,13 @@ func (s *PostgresServer) Query(sql string, args ...any) (n int64) {
 	s.t.Helper()
 	s.with(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(&n) })
 	return n
+}
+
+// Text runs SQL that answers one text.
+func (s *PostgresServer) Text(sql string, args ...any) (text string) {
+	s.t.Helper()
+	s.with(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(&text) })
+	return text
 }
 
 func (s *PostgresServer) with(do func(context.Context, *pgx.Conn) error) {
