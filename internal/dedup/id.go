@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 )
 
@@ -9,6 +10,13 @@ import (
 // base64url form of a SHA-256 over the scope and the key, so that nothing a caller
 // sent can be read in a store. See Scope.ID.
 type ID string
+
+// Observed is the ID under which a rule in mode observe keeps its notes on this operation:
+// they never meet the claims and records of the same rule in mode enforce.
+func (id ID) Observed() ID {
+	sum := sha256.Sum256(appendPart(appendPart(nil, "idemproxy observed id 1"), string(id)))
+	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+}
 
 // A Token is the fencing token of one attempt to execute an operation: 22 characters
 // of A-Z a-z 0-9 - _, 128 random bits in base64url. Whoever holds a claim proves it

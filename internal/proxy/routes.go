@@ -19,6 +19,7 @@ type route struct {
 	rule    *dedup.Rule
 	metrics *metrics.Route
 	twins   twins
+	answers *answers
 }
 
 // routes finds the rule of a request by the patterns of net/http's ServeMux, which is
@@ -43,9 +44,12 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 	var faults []dedup.Fault
 	for i := range rules {
 		rule := &rules[i]
-		rt := &route{rule: rule, twins: newTwins(rule)}
+		rt := &route{rule: rule, twins: newTwins(rule), answers: newAnswers(rule)}
 		if m != nil {
 			rt.metrics = m.Route(rule.Name)
+			if rule.Mode == dedup.ModeObserve {
+				rt.metrics.Observes()
+			}
 		}
 		rs.hasHosts = rs.hasHosts || rule.Host != ""
 		rs.addFirst(rule.Path)
