@@ -109,6 +109,15 @@ func (rs *routes) fault(text string) error {
 // path slips past its rule. Since an upstream may also read %2F as a part of a segment,
 // such a path is looked up both ways.
 func (rs *routes) match(r *http.Request) *route {
+	rt := rs.lookup(r)
+	if rt == nil || rt.rule.Mode == dedup.ModeOff {
+		return nil
+	}
+	return rt
+}
+
+// lookup is match for rules that are off, too.
+func (rs *routes) lookup(r *http.Request) *route {
 	if !rs.methods[strings.ToUpper(r.Method)] {
 		return nil
 	}
@@ -123,9 +132,6 @@ func (rs *routes) match(r *http.Request) *route {
 				rt = stricter(rt, rs.find(r, &url.URL{Path: plain, RawPath: escaped}))
 			}
 		}
-	}
-	if rt == nil || rt.rule.Mode == dedup.ModeOff {
-		return nil
 	}
 	return rt
 }
