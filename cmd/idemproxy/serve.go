@@ -54,8 +54,8 @@ answers, exit 0. A second signal ends it at once.`,
 
 // serve wires everything together and serves until ctx ends.
 func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	for _, warning := range cfg.Warnings() {
-		log.Warn(warning)
+	for _, warning := range cfg.Warnings(os.LookupEnv) {
+		log.Warn(warning.Message, zap.String("setting", warning.Path), zap.Stringer("at", warning.Origin))
 	}
 	sv, err := wire(ctx, cfg, log)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,8 @@ func newValidate() *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Check a configuration and say everything that is wrong with it",
 		Long: `Check a configuration as serve would read it, environment variables included, and say
-everything that is wrong with it, each with its place. Nothing is opened or changed.
+everything that is wrong with it, each with its place. What is allowed and yet probably not meant is a warning, and changes
+no exit code. Nothing is opened or changed.
 
 Exit codes: 0 right, 1 the file can't be read, 2 something is wrong with it.`,
 		Example: "  idemproxy validate configs/payments.yaml",
@@ -42,8 +44,8 @@ func validate(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	for _, warning := range cfg.Warnings() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s\n", file, warning)
+	for _, warning := range cfg.Warnings(os.LookupEnv) {
+		fmt.Fprintln(cmd.ErrOrStderr(), warning.Warning())
 	}
 	plural := "s"
 	if len(cfg.Routes) == 1 {

@@ -88,14 +88,6 @@ func (c *Config) Origin(path string) string {
 	return "default"
 }
 
-// Warnings are what is allowed and yet probably not meant.
-func (c *Config) Warnings() []string {
-	if len(c.Routes) == 0 {
-		return []string{"no routes: every request passes through, none is guarded"}
-	}
-	return nil
-}
-
 // Validate returns everything that is wrong; it is pure.
 func (c *Config) Validate() []dedup.Fault {
 	faults := below("server", c.Server.Validate())
@@ -110,6 +102,7 @@ func (c *Config) Validate() []dedup.Fault {
 	}
 	faults = append(faults, c.validateNames()...)
 	faults = append(faults, besides(faults, proxy.CheckRoutes(c.Routes))...)
+	faults = append(faults, c.validateBodies()...)
 	return append(faults, c.validateAddresses()...)
 }
 
@@ -168,6 +161,20 @@ func (c *Config) validateNames() []dedup.Fault {
 		}
 	}
 	return faults
+}
+
+// validateBodies checks that the largest body that a route takes fits into memory: there
+// would be no room for it however often a caller came back.
+func (c *Config) validateBodies() []dedup.Fault {
+	for i, r := range c.Routes {
+		if r.Mode == dedup.ModeEnforce && c.Limits.MaxBufferedBytes > 0 && r.MaxRequestBody >= c.Limits.MaxBufferedBytes {
+			return []dedup.Fault{{
+				Path:    "limits.max_buffered_bytes",
+				Message: fmt.Sprintf("must be more than max_request_body of every route, and routes[%d].max_request_body (%d bytes) is not less: such a body would be refused as overloaded for ever; raise the one or lower the other", i, int64(r.MaxRequestBody)),
+			}}
+		}
+	}
+	return nil
 }
 
 // validateAddresses checks that the proxy doesn't forward to itself, and that its

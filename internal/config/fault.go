@@ -41,6 +41,11 @@ func (f Fault) String() string {
 	return f.Origin.String() + ": " + f.Path + ": " + f.Message
 }
 
+// Warning is the line of a warning: place, path and message.
+func (f Fault) Warning() string {
+	return f.Origin.String() + ": warning: " + strings.TrimPrefix(f.Path+": ", ": ") + f.Message
+}
+
 // An Error is everything that is wrong with a configuration, in the order of the file;
 // environment and flags come after it.
 type Error struct{ Faults []Fault }

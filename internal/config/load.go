@@ -112,19 +112,21 @@ func (d *decoder) check(cfg *Config) {
 }
 
 // nearest is where a setting was given, or something in it, or the nearest around it.
-func (d *decoder) nearest(path string) Origin {
-	if at, set := d.origins[path]; set {
+func (d *decoder) nearest(path string) Origin { return placeOf(d.origins, path) }
+
+func placeOf(origins map[string]Origin, path string) Origin {
+	if at, set := origins[path]; set {
 		return at
 	}
-	for _, p := range slices.Sorted(maps.Keys(d.origins)) {
+	for _, p := range slices.Sorted(maps.Keys(origins)) {
 		if strings.HasPrefix(p, path+".") {
-			return d.origins[p]
+			return origins[p]
 		}
 	}
 	if path == "" {
 		return Origin{}
 	}
-	return d.nearest(parent(path))
+	return placeOf(origins, parent(path))
 }
 
 // known reports whether a fault follows from one that was said already: the setting

@@ -93,7 +93,7 @@ func TestEmptyIsDefault(t *testing.T) {
 		if want := Default(); !reflect.DeepEqual(*got, want) {
 			t.Errorf("%q: got %+v, want %+v", text, *got, want)
 		}
-		if len(got.Warnings()) != 1 {
+		if len(got.Warnings(noEnvironment)) != 1 {
 			t.Errorf("%q: no warning that nothing is guarded", text)
 		}
 	}

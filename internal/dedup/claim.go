@@ -32,15 +32,16 @@ type Claim struct {
 var ErrFenced = errors.New("the claim belongs to another owner by now")
 
 // Complete records the answer of the operation. A record that the store has no room for
-// is replaced by a small one that says so, so that the key never runs again. The error
-// says why nothing was recorded; see Persist.
+// is replaced by a small one that says so, so that the key never runs again; r.NotStored
+// then tells that. The error says why nothing was recorded; see Persist.
 func (c *Claim) Complete(ctx context.Context, r *Record) error {
 	c.stop()
 	r.Fingerprint, r.ReplayScope = c.op.Fingerprint, c.op.ReplayScope
 	err := c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: r.Encode()})
 	if errors.Is(err, ErrStoreFull) && !r.NotStored {
 		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status}
-		return c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: small.Encode()})
+		err = c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: small.Encode()})
+		r.NotStored = err == nil
 	}
 	return err
 }

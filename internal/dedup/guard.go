@@ -36,6 +36,8 @@ type Decision struct {
 	Replay    *Record    // answer with this
 	Rejection *Rejection // refuse it
 
+	// TTLLeft is how long the record of a Replay will still live.
+	TTLLeft time.Duration
 	// TakenOver is set besides a Claim that was taken from an owner whose outcome nobody
 	// knows.
 	TakenOver bool
@@ -75,7 +77,7 @@ func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 	case StateUnknown:
 		return Decision{Rejection: reject(ReasonOutcomeUnknown, "A request with this idempotency key was sent on and its outcome is not known; it may have been executed, so it is not executed again. Check with the service before you use a new key.")}
 	case StateCompleted:
-		return g.replay(rule, op, found.Blob)
+		return g.replay(rule, op, found)
 	default:
 		return g.failed(c, fmt.Errorf("claim: the store found state %d, which does not exist", found.State))
 	}
@@ -97,8 +99,8 @@ func (g *Guard) failed(c *Claim, err error) Decision {
 }
 
 // replay is the decision when there is a record.
-func (g *Guard) replay(rule *Rule, op Operation, blob []byte) Decision {
-	record, err := DecodeRecord(blob)
+func (g *Guard) replay(rule *Rule, op Operation, found Found) Decision {
+	record, err := DecodeRecord(found.Blob)
 	switch {
 	case err != nil:
 		return g.failed(nil, err)
@@ -109,6 +111,6 @@ func (g *Guard) replay(rule *Rule, op Operation, blob []byte) Decision {
 	case record.NotStored:
 		return Decision{Rejection: reject(ReasonResponseNotStored, "The request with this idempotency key was executed and answered with status %d; its answer was too large to keep, and it is not executed again.", record.Status)}
 	default:
-		return Decision{Replay: record}
+		return Decision{Replay: record, TTLLeft: found.TTLLeft}
 	}
 }

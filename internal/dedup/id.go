@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 )
 
@@ -13,6 +14,13 @@ type ID string
 // A ScopeID names a scope in a store: made and looking like an ID, and never one. See
 // Scope.Name.
 type ScopeID string
+
+// Observed is the ID under which a rule in mode observe keeps its notes on this operation:
+// they never meet the claims and records of the same rule in mode enforce.
+func (id ID) Observed() ID {
+	sum := sha256.Sum256(appendPart(appendPart(nil, "idemproxy observed id 1"), string(id)))
+	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+}
 
 // A Token is the fencing token of one attempt to execute an operation: 22 characters
 // of A-Z a-z 0-9 - _, 128 random bits in base64url. Whoever holds a claim proves it

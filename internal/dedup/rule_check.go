@@ -58,6 +58,8 @@ func (r *Rule) checkHeaders(c *checks) {
 	c.that(len(r.HeaderName) > 0, "header_name", "name the header that carries the key, such as Idempotency-Key")
 	c.names("header_name", r.HeaderName)
 	c.that(r.TenantHeader == "" || isToken(r.TenantHeader), "tenant_header", notAHeader)
+	c.that(!strings.EqualFold(r.TenantHeader, "Host"), "tenant_header", hostIsNone)
+	c.that(!strings.EqualFold(r.IdentityHeader, "Host"), "identity_header", hostIsNone)
 	c.that(r.TenantHeader != "" || r.RequireTenant == nil, "require_tenant", "has no effect without tenant_header")
 	c.that(r.IdentityHeader == "" || isToken(r.IdentityHeader), "identity_header", notAHeader)
 	c.that(r.IdentityHeader == "" || len(r.Identity.Headers) == 0, "identity_header", "is short for identity.headers: set one of the two")
@@ -107,6 +109,8 @@ func (r *Rule) checkFingerprint(c *checks) {
 	c.that(!f.Enabled || len(f.Parts)+len(f.Headers) > 0, "fingerprint.parts", "a fingerprint of nothing tells no two requests apart; to compare nothing, set enabled: false")
 }
 
+const hostIsNone = "Host is no header field here; use the route's host to tell hosts apart"
+
 const notAHeader = "not a header name: use letters, digits and hyphens, such as X-Account"
 
 // checks collects faults.
@@ -127,7 +131,7 @@ func (c *checks) names(path string, names []string) {
 			at = fmt.Sprintf("%s[%d]", path, i)
 		}
 		c.that(isToken(n), at, notAHeader)
-		c.that(!strings.EqualFold(n, "Host"), at, "Host is no header field here; use the route's host to tell hosts apart")
+		c.that(!strings.EqualFold(n, "Host"), at, hostIsNone)
 		c.that(slices.IndexFunc(names, func(m string) bool { return strings.EqualFold(m, n) }) == i, at, "is listed twice")
 	}
 }

@@ -27,6 +27,7 @@ func (r *Rule) checkKeyFrom(c *checks) {
 		}
 		c.that(given == 1, at, "set exactly one of header, json, query, form and fingerprint")
 		c.that(s.Header == "" || isToken(s.Header), at+".header", notAHeader)
+		c.that(!strings.EqualFold(s.Header, "Host"), at+".header", hostIsNone)
 		c.that(s.Header == "" || !hasName(r.HeaderName, s.Header), at+".header", "is the key header, and this is for requests without it")
 		c.that(s.JSON == "" || isPointer(s.JSON), at+".json", notAPointer)
 		c.that(s.Fingerprint == 0 || s.Fingerprint >= time.Millisecond, at+".fingerprint", "must be at least 1ms, such as 10s")

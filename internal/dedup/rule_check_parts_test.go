@@ -30,6 +30,7 @@ func TestRulePartsChecked(t *testing.T) {
 		{derive(header, dedup.KeySource{JSON: "/id"}, dedup.KeySource{Query: "id"}, dedup.KeySource{Form: "id"}, dedup.KeySource{Fingerprint: time.Second}), ""},
 		{derive(), "key_from"},
 		{func(r *dedup.Rule) { r.KeyFrom = []dedup.KeySource{header} }, "key_from"},
+		{derive(dedup.KeySource{Header: "Host"}), "key_from[0].header"},
 		{derive(header, dedup.KeySource{}), "key_from[1]"},
 		{derive(dedup.KeySource{Header: "X-A", Query: "a"}), "key_from[0]"},
 		{derive(dedup.KeySource{Header: "X A"}), "key_from[0].header"},

@@ -85,6 +85,8 @@ func headerChecks() []ruleCheck {
 		{keys("Schlüssel"), "header_name", "not a header name"},
 		{keys("A", "B", "a"), "header_name[2]", "listed twice"},
 		{keys("A", "b c"), "header_name[1]", "not a header name"},
+		{func(r *dedup.Rule) { r.IdentityHeader = "host" }, "identity_header", "Host is no header field"},
+		{func(r *dedup.Rule) { r.TenantHeader = "Host" }, "tenant_header", "Host is no header field"},
 		{func(r *dedup.Rule) { r.TenantHeader = "X Tenant" }, "tenant_header", "not a header name"},
 		{func(r *dedup.Rule) { r.TenantHeader = "idempotency-key" }, "tenant_header", "key header too"},
 		{func(r *dedup.Rule) { r.RequireTenant = new(true) }, "require_tenant", "no effect"},

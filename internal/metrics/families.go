@@ -11,6 +11,7 @@ type families struct {
 	unknownOutcomes *prometheus.CounterVec
 	lostLeases      *prometheus.CounterVec
 	callersGone     *prometheus.CounterVec
+	would           *prometheus.CounterVec
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
@@ -31,11 +32,15 @@ func newFamilies() families {
 		rejects: counter("rejects_total",
 			"Requests refused for any reason other than what was found under their key.", "route", "reason"),
 		unknownOutcomes: counter("unknown_outcomes_total",
-			"Requests that may have been executed although no response of theirs was recorded.", "route", "cause"),
+			"Requests that may have been executed although no response of theirs was recorded. "+
+				"An owner that died is seen here (cause lease) only when another takes its claim over, under on_unknown_outcome: release; "+
+				"under hold it shows as conflicts_total{reason=outcome_unknown}.", "route", "cause"),
 		lostLeases: counter("lost_leases_total",
 			"Executions whose claim was found gone or somebody else's before they were recorded.", "route"),
 		callersGone: counter("callers_gone_total",
 			"Callers that hung up before the response to their guarded request was delivered.", "route"),
+		would: counter("would_total",
+			"Requests of rules in mode observe, all of them passed through, by what enforce would have done with them.", "route", "outcome"),
 		storeFailures: counter("store_failures_total",
 			"Store operations that failed.", "op"),
 		configReloads: counter("config_reloads_total",
@@ -64,7 +69,7 @@ func newFamilies() families {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.would, f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

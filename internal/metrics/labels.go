@@ -1,5 +1,7 @@
 package metrics
 
+import "slices"
+
 // Outcomes of a request: the label "outcome". Every request has exactly one.
 const (
 	outcomeExecuted      = "executed"
@@ -64,6 +66,17 @@ func Reasons() (conflicts, rejects []string) {
 		"too_many_keys",
 	}
 	return conflicts, rejects
+}
+
+// forecasts returns what enforce can do with a request: the label "outcome" of
+// idemproxy_would_total. Rejections stand there by their reason.
+func forecasts() []string {
+	conflicts, rejects := Reasons()
+	return slices.Concat(
+		[]string{outcomeExecuted, outcomeReplayed, outcomePassedThrough, outcomeReleased},
+		conflicts, rejects,
+		[]string{"upstream_unreachable", "upstream_timeout", "upstream_failed"},
+	)
 }
 
 // causes returns the known causes of an unknown outcome.

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -137,3 +138,19 @@ func (r *Route) LostLease() { r.lostLeases.Inc() }
 
 // CallerGone counts a caller that hung up before its response was delivered.
 func (r *Route) CallerGone() { r.callersGone.Inc() }
+
+// Observes makes the series of Would, for a rule in mode observe.
+func (r *Route) Observes() { resolve(forecasts(), r.would) }
+
+// Would counts what enforce would have done with a request of a rule in mode observe: an
+// outcome, or the reason of a rejection.
+func (r *Route) Would(outcome string) {
+	if !slices.Contains(forecasts(), outcome) {
+		outcome = other
+	}
+	r.would(outcome).Inc()
+}
+
+func (r *Route) would(outcome string) prometheus.Counter {
+	return r.families.would.WithLabelValues(r.name, outcome)
+}

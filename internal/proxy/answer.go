@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -45,25 +46,93 @@ func newReplies() map[dedup.Reason]reply {
 }
 
 // A problem is the body of a refusal, RFC 9457, with the extension members code and error.
+// The type is always ours: it names an entry of this program's list, while the code may
+// be the word that the rule has for it.
 type problem struct {
-	Type   string       `json:"type"`
-	Title  string       `json:"title"`
-	Status int          `json:"status"`
-	Detail string       `json:"detail"`
-	Code   dedup.Reason `json:"code"`
-	Error  string       `json:"error"`
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+	Error  string `json:"error"`
 }
 
-// answer writes a refusal, by the rule where there is one. Nothing of it was chosen by a
-// caller. It returns the status.
-func (p *Proxy) answer(w http.ResponseWriter, rule *dedup.Rule, rejection *dedup.Rejection) int {
-	to := p.replies[rejection.Reason]
-	h := w.Header()
-	if rule != nil && rejection.Reason == dedup.ReasonKeyReuse {
-		to.status = rule.MismatchStatus
+// A simpleError is the body of a refusal under errors.format: simple.
+type simpleError struct {
+	Error string `json:"error"`
+	Code  string `json:"code"`
+}
+
+// answers are the replies in the words of one rule.
+type answers struct {
+	replies map[dedup.Reason]reply
+	codes   map[dedup.Reason]string
+	simple  map[dedup.Reason][]byte // whole bodies; nil for problems
+	link    string                  // "" for none
+}
+
+// newAnswers returns the answers by a rule, or, of nil, those where there is none.
+func newAnswers(rule *dedup.Rule) *answers {
+	a := &answers{replies: newReplies()}
+	if rule == nil {
+		return a
 	}
-	if rule != nil && rule.DocsURL != "" {
-		h.Set("Link", "<"+rule.DocsURL+`>; rel="describedby"`)
+	a.codes = rule.Errors.Codes
+	if reuse := a.replies[dedup.ReasonKeyReuse]; rule.MismatchStatus != 0 {
+		reuse.status = rule.MismatchStatus
+		a.replies[dedup.ReasonKeyReuse] = reuse
+	}
+	if rule.DocsURL != "" {
+		a.link = "<" + rule.DocsURL + `>; rel="describedby"`
+	}
+	if rule.Errors.Format == dedup.ErrorsSimple {
+		a.simple = map[dedup.Reason][]byte{}
+		for reason, to := range a.replies {
+			a.simple[reason] = encode(simpleError{Error: to.line, Code: a.code(reason)})
+		}
+	}
+	return a
+}
+
+// code is what callers read for a reason.
+func (a *answers) code(reason dedup.Reason) string { return cmp.Or(a.codes[reason], string(reason)) }
+
+// body is the body of an answer and its media type.
+func (a *answers) body(to reply, rejection *dedup.Rejection) (body []byte, mediaType string) {
+	if a.simple != nil {
+		return a.simple[rejection.Reason], "application/json"
+	}
+	return encode(problem{
+		Type:   "urn:idemproxy:problem:" + string(rejection.Reason),
+		Title:  to.title,
+		Status: to.status,
+		Detail: rejection.Detail,
+		Code:   a.code(rejection.Reason),
+		Error:  to.line,
+	}), "application/problem+json"
+}
+
+// encode makes a body of strings and numbers, which can't fail.
+func encode(v any) []byte {
+	b, _ := json.Marshal(v)
+	return append(b, '\n')
+}
+
+// answer writes a refusal, in the words of the route where there is one. Nothing of it was
+// chosen by a caller. It returns the status.
+func (p *Proxy) answer(w http.ResponseWriter, rt *route, rejection *dedup.Rejection) int {
+	a := p.answers
+	if rt != nil {
+		a = rt.answers
+	}
+	return a.write(w, rejection)
+}
+
+func (a *answers) write(w http.ResponseWriter, rejection *dedup.Rejection) int {
+	to := a.replies[rejection.Reason]
+	h := w.Header()
+	if a.link != "" {
+		h.Set("Link", a.link)
 	}
 	if rejection.RetryAfter > 0 {
 		// Whole seconds and at least one (RFC 9110, 10.2.3); the SDKs that know
@@ -74,16 +143,8 @@ func (p *Proxy) answer(w http.ResponseWriter, rule *dedup.Rule, rejection *dedup
 	if to.retry != "" {
 		h.Set("X-Should-Retry", to.retry)
 	}
-	body, _ := json.Marshal(problem{ // of strings and a number: it can't fail
-		Type:   "urn:idemproxy:problem:" + string(rejection.Reason),
-		Title:  to.title,
-		Status: to.status,
-		Detail: rejection.Detail,
-		Code:   rejection.Reason,
-		Error:  to.line,
-	})
-	body = append(body, '\n')
-	h.Set("Content-Type", "application/problem+json")
+	body, mediaType := a.body(to, rejection)
+	h.Set("Content-Type", mediaType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(to.status)

@@ -51,9 +51,8 @@ func contractStatus() map[dedup.Reason]int {
 // answered is what the proxy answers to a rejection.
 func answered(t *testing.T, rule *dedup.Rule, rejection *dedup.Rejection) *http.Response {
 	t.Helper()
-	p := &Proxy{replies: newReplies()}
 	w := httptest.NewRecorder()
-	if status := p.answer(w, rule, rejection); status != w.Code {
+	if status := newAnswers(rule).write(w, rejection); status != w.Code {
 		t.Errorf("%s: answer returns %d, sent is %d", rejection.Reason, status, w.Code)
 	}
 	return w.Result()

@@ -112,25 +112,28 @@ func (ex *execution) keep(res *http.Response, body []byte) {
 	res.Body.Close()
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	frame(res, len(body))
-	ex.complete(&dedup.Record{
+	rule := ex.o.route.rule
+	record := &dedup.Record{
 		Completed: time.Now(),
 		Status:    res.StatusCode,
-		Header:    recorded(ex.o.route.rule, res.Header),
+		Header:    recorded(rule, res.Header),
 		Trailer:   dedup.Fields(res.Trailer),
 		Body:      body,
-	})
+	}
+	if ex.complete(record) && !record.NotStored && rule.ExposeExpiry {
+		expires(res.Header, record.Completed.Add(rule.TTL))
+	}
 }
 
-func (ex *execution) complete(record *dedup.Record) {
-	ex.settle(func(ctx context.Context) error { return ex.claim.Complete(ctx, record) })
+// complete reports whether the record is in the store.
+func (ex *execution) complete(record *dedup.Record) bool {
+	return ex.settle(func(ctx context.Context) error { return ex.claim.Complete(ctx, record) })
 }
 
 // cleanAnswer takes from an answer what only the proxy may say, and gives it the Date
 // that a replay will carry too (RFC 9110, 6.6.1).
 func cleanAnswer(rule *dedup.Rule, res *http.Response) {
-	if rule.ReplayHeader != "" {
-		res.Header.Del(rule.ReplayHeader)
-	}
+	dropOurs(rule, res.Header)
 	if len(res.Header["Date"]) == 0 {
 		res.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	}
@@ -176,7 +179,7 @@ func (ex *execution) failed(w http.ResponseWriter, _ *http.Request, err error) {
 	default:
 		ex.unknown(metrics.CauseConnection)
 	}
-	ex.o.status = ex.proxy.answer(w, ex.o.route.rule, rejection)
+	ex.o.status = ex.proxy.answer(w, ex.o.route, rejection)
 }
 
 // unknown ends the claim of a request that may have been executed. A cause that was noted
@@ -198,30 +201,49 @@ func (ex *execution) close() {
 	if !ex.settled {
 		ex.unknown(metrics.CauseConnection)
 	}
-	ex.o.leaseLost = ex.claim.LeaseLost()
 }
 
-// settle tells the store how the claim ended. If the store does not take it, the caller
-// doesn't wait: it is tried on in the background while the claim's lease lives.
-func (ex *execution) settle(end func(context.Context) error) {
+// settle tells the store how the claim ended, and reports whether it took it. If it does
+// not, the caller doesn't wait: it is tried on in the background while the claim's lease
+// lives.
+func (ex *execution) settle(end func(context.Context) error) bool {
 	ex.settled = true
 	ex.o.answered()
 	err := end(context.Background())
-	switch {
-	case err == nil:
-	case errors.Is(err, dedup.ErrFenced):
-		ex.o.err = errors.Join(ex.o.err, err)
-	default:
-		ex.o.err = errors.Join(ex.o.err, err)
-		p, rt, id := ex.proxy, ex.o.route, ex.o.id
-		p.later.run(func(ctx context.Context) {
-			if err := ex.claim.Persist(ctx, end); err != nil {
-				rt.metrics.UnknownOutcome(metrics.CauseStore)
-				p.log.Error("the store never took the end of a claim; its outcome is unknown to others",
-					zap.String("route", rt.rule.Name), zap.String("key_hash", string(id)), zap.Error(err))
-			}
-		})
+	ex.o.leaseLost = ex.claim.LeaseLost()
+	ex.o.delivering()
+	if err == nil {
+		return true
 	}
+	ex.o.err = errors.Join(ex.o.err, err)
+	if !errors.Is(err, dedup.ErrFenced) {
+		ex.persist(end)
+	}
+	return false
+}
+
+// persist tries on to tell the store how the claim ended. What the observation counts
+// already, an outcome that is unknown or a lease that is lost, is not counted again.
+func (ex *execution) persist(end func(context.Context) error) {
+	p, rt, id := ex.proxy, ex.o.route, ex.o.id
+	known, lost := ex.o.cause != "", ex.o.leaseLost
+	log := p.log.With(zap.String("route", rt.rule.Name), zap.String("key_hash", string(id)))
+	p.later.run(func(ctx context.Context) {
+		err := ex.claim.Persist(ctx, end)
+		switch {
+		case err == nil:
+		case errors.Is(err, dedup.ErrFenced):
+			if !lost {
+				rt.metrics.LostLease()
+			}
+			log.Warn("a claim was somebody else's before the store took its end", zap.Error(err))
+		default:
+			if !known {
+				rt.metrics.UnknownOutcome(metrics.CauseStore)
+			}
+			log.Error("the store never took the end of a claim; its outcome is unknown to others", zap.Error(err))
+		}
+	})
 }
 
 // failure is the answer to a request that the upstream did not answer completely.

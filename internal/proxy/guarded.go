@@ -12,12 +12,17 @@ import (
 // ends.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	o := p.begin(r, rt)
+	if rt.rule.Mode == dedup.ModeObserve {
+		p.observe(w, r, o)
+		return
+	}
 	defer o.end()
 	if rejection := p.guarded(w, r, o); rejection != nil {
 		o.reject(rejection)
 		hurry(w, r)
-		o.status = p.answer(w, rt.rule, rejection)
+		o.status = p.answer(w, rt, rejection)
 	}
+	o.served = true
 }
 
 // guarded is the story of a request: key, identity, body, fingerprint, decision, and then
@@ -25,23 +30,13 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 // claimed and nothing is sent.
 func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) *dedup.Rejection {
 	rule := o.route.rule
-	key, rejection := rule.Key(r.Header.Values)
+	key, scope, rejection := o.route.head(r)
 	if rejection != nil {
-		return rejection
-	}
-	if key == "" && rule.MissingHeader == dedup.MissingReject {
-		return &dedup.Rejection{Reason: dedup.ReasonMissingKey, Detail: "This request needs the header " + rule.HeaderName[0] + ": a value of your choice that names this one operation; send the same value when you retry it."}
-	}
-	if rejection := o.route.checkHead(r, key != ""); rejection != nil {
 		return rejection
 	}
 	if key == "" {
 		o.passThrough(w, r)
 		return nil
-	}
-	scope, rejection := rule.Scope(r.Header.Values)
-	if rejection != nil {
-		return rejection
 	}
 	if !p.budget.enter() {
 		return overloaded()
@@ -57,9 +52,7 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 		o.abandon()
 		return nil
 	}
-	op := dedup.Operation{ID: scope.ID(key)}
-	op.Fingerprint = rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
-	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values)
+	op := o.route.operation(r, scope.ID(key), body)
 	if rule.MaxLiveKeysPerScope > 0 {
 		op.Scope = scope.Name()
 	}
@@ -81,7 +74,7 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 		p.execute(w, r, o, decision.Claim, body, held)
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
-		replay(w, rule, decision.Replay)
+		o.gone = !replay(w, rule, decision.Replay, decision.TTLLeft) || o.gone
 	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:
 		o.err = decision.Rejection
 		o.passThrough(w, buffered(r, body))
@@ -89,6 +82,36 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 		return decision.Rejection
 	}
 	return nil
+}
+
+// head reads what the head of a request says: its key, "" if it has none and needs none,
+// and the scope in which the key counts.
+func (rt *route) head(r *http.Request) (dedup.Key, dedup.Scope, *dedup.Rejection) {
+	rule := rt.rule
+	key, rejection := rule.Key(r.Header.Values)
+	if rejection != nil {
+		return "", dedup.Scope{}, rejection
+	}
+	if key == "" && rule.MissingHeader == dedup.MissingReject {
+		return "", dedup.Scope{}, &dedup.Rejection{Reason: dedup.ReasonMissingKey, Detail: "This request needs the header " + rule.HeaderName[0] + ": a value of your choice that names this one operation; send the same value when you retry it."}
+	}
+	if rejection := rt.checkHead(r, key != ""); rejection != nil {
+		return "", dedup.Scope{}, rejection
+	}
+	if key == "" {
+		return "", dedup.Scope{}, nil
+	}
+	scope, rejection := rule.Scope(r.Header.Values)
+	return key, scope, rejection
+}
+
+// operation is a request, received whole, as the guard sees it.
+func (rt *route) operation(r *http.Request, id dedup.ID, body []byte) dedup.Operation {
+	return dedup.Operation{
+		ID:          id,
+		Fingerprint: rt.rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body}),
+		ReplayScope: rt.rule.ReplayScope(id, r.Header.Values),
+	}
 }
 
 // checkHead refuses a request that hides a key under another header's name, and one with

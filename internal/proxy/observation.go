@@ -26,6 +26,10 @@ type observation struct {
 	cause       string // of an unknown outcome; "" when the outcome is known
 	err         error
 	leaseLost   bool
+	would       string        // what enforce would have done; only of a rule that observes
+	served      bool          // the story came to its end: nothing broke on the way to the caller
+	gone        bool          // the caller left before its answer was delivered
+	took        time.Duration // set by close
 	takenOver   bool          // from an owner whose outcome nobody knows
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
@@ -54,21 +58,29 @@ func (o *observation) passThrough(w http.ResponseWriter, r *http.Request) {
 		o.proxy.rewrite(pr)
 		o.route.restoreHeaders(pr)
 	}
-	o.proxy.forward(w, r, rewrite, func(res *http.Response) {
-		o.status = res.StatusCode
-		if o.route.rule.ReplayHeader != "" {
-			res.Header.Del(o.route.rule.ReplayHeader)
-		}
+	o.proxy.forward(w, r, passage{
+		rewrite: rewrite,
+		route:   o.route,
+		see: func(res *http.Response) {
+			o.status = res.StatusCode
+			dropOurs(o.route.rule, res.Header)
+		},
+		failed: func(r *dedup.Rejection, status int) { o.reason, o.status = r.Reason, status },
 	})
 }
 
-func (o *observation) abandon()            { o.outcome = outcomeAbandoned }
-func (o *observation) executed()           { o.outcome = outcomeExecuted }
-func (o *observation) released()           { o.outcome = outcomeReleased }
-func (o *observation) replayed(status int) { o.outcome, o.status = outcomeReplayed, status }
+func (o *observation) abandon()  { o.outcome, o.gone = outcomeAbandoned, true }
+func (o *observation) executed() { o.outcome = outcomeExecuted }
+func (o *observation) released() { o.outcome = outcomeReleased }
+
+func (o *observation) replayed(status int) {
+	o.outcome, o.status = outcomeReplayed, status
+	o.delivering()
+}
 
 func (o *observation) reject(r *dedup.Rejection) {
 	o.outcome, o.reason, o.err = outcomeRejected, r.Reason, r.Err
+	o.delivering()
 }
 
 func (o *observation) fail(r *dedup.Rejection) {
@@ -80,15 +92,31 @@ func (o *observation) sent() { o.upstreamAt = time.Now() }
 
 func (o *observation) answered() { o.upstreamFor = time.Since(o.upstreamAt) }
 
+// delivering notes whether the caller is still there when its answer is about to be
+// written: one that leaves later, having read it, is not gone.
+func (o *observation) delivering() { o.gone = o.gone || o.request.Context().Err() != nil }
+
 // end counts and logs the request.
 func (o *observation) end() {
-	took := time.Since(o.started)
-	gone := o.request.Context().Err() != nil
-	o.count(took-o.upstreamFor, gone)
-	o.log(took, gone)
+	o.close()
+	o.report()
 }
 
-func (o *observation) count(overhead time.Duration, gone bool) {
+// close notes what is known only while the request is being served.
+func (o *observation) close() {
+	o.took = time.Since(o.started)
+	if !o.served {
+		o.delivering()
+	}
+}
+
+// report counts and logs the request.
+func (o *observation) report() {
+	o.count(o.took - o.upstreamFor)
+	o.log()
+}
+
+func (o *observation) count(overhead time.Duration) {
 	m := o.route.metrics
 	m.Ended()
 	switch o.outcome {
@@ -114,8 +142,11 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 	if o.leaseLost {
 		m.LostLease()
 	}
-	if gone {
+	if o.gone {
 		m.CallerGone()
+	}
+	if o.would != "" {
+		m.Would(o.would)
 	}
 }
 
@@ -127,7 +158,7 @@ func (o *observation) callersFault() bool {
 
 // log writes the request's one line: what happened, nothing that the caller sent. Failures
 // of the store and the upstream are written even when access lines are not asked for.
-func (o *observation) log(took time.Duration, gone bool) {
+func (o *observation) log() {
 	trouble := o.err != nil && !o.callersFault() || o.cause != "" || o.leaseLost || o.takenOver
 	if !trouble && !o.proxy.options.AccessLog {
 		return
@@ -145,13 +176,14 @@ func (o *observation) log(took time.Duration, gone bool) {
 		zap.String("route", o.route.rule.Name),
 		zap.String("outcome", o.outcome),
 		zap.Int("status", o.status),
-		zap.Duration("took", took))
+		zap.Duration("took", o.took))
 	optional := func(key, value string) {
 		if value != "" {
 			fields = append(fields, zap.String(key, value))
 		}
 	}
 	optional("code", string(o.reason))
+	optional("would", o.would)
 	optional("key_hash", string(o.id))
 	optional("unknown", o.cause)
 	if o.upstreamFor > 0 {
@@ -163,7 +195,7 @@ func (o *observation) log(took time.Duration, gone bool) {
 	if o.takenOver {
 		fields = append(fields, zap.Bool("taken_over", true))
 	}
-	if gone {
+	if o.gone {
 		fields = append(fields, zap.Bool("caller_gone", true))
 	}
 	if o.err != nil {

@@ -37,7 +37,7 @@ type Proxy struct {
 	upstream *upstream
 	plain    *httputil.ReverseProxy
 	passed   *metrics.Route // what no rule matches
-	replies  map[dedup.Reason]reply
+	answers  *answers       // where no rule has a say
 	copies   *buffers
 	budget   *budget
 	trusted  trustedProxies
@@ -76,7 +76,7 @@ func New(o Options) (*Proxy, error) {
 		guard:    dedup.NewGuard(o.Store),
 		upstream: up,
 		passed:   o.Metrics.Route(""),
-		replies:  newReplies(),
+		answers:  newAnswers(nil),
 		copies:   newBuffers(),
 		budget:   newBudget(o.Limits, o.Metrics),
 		trusted:  trusted,
@@ -86,7 +86,6 @@ func New(o Options) (*Proxy, error) {
 	}
 	p.plain = p.reverseProxy()
 	p.plain.Transport = up.plain
-	p.plain.ErrorHandler = p.plainFailed
 	return p, nil
 }
 
@@ -95,7 +94,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := p.routes.match(r)
 	if route == nil {
 		p.passed.PassedThrough()
-		p.forward(w, r, p.rewrite, nil)
+		p.forward(w, r, passage{rewrite: p.rewrite})
 		return
 	}
 	p.running.Add(1)
@@ -108,18 +107,26 @@ func (p *Proxy) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{Rewrite: p.rewrite, BufferPool: p.copies, ErrorLog: zap.NewStdLog(zap.NewNop())}
 }
 
-// forward passes a request through, unguarded. The answer's head is shown to see, if there
-// is one, before it is passed on.
-func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, rewrite func(*httputil.ProxyRequest), see func(*http.Response)) {
+// A passage is how a request passes through. All fields but rewrite may be nil.
+type passage struct {
+	rewrite func(*httputil.ProxyRequest)
+	route   *route                               // in whose words a failure is answered
+	see     func(*http.Response)                 // is shown the answer before it is passed on
+	failed  func(r *dedup.Rejection, status int) // is told what was answered when no answer came
+}
+
+// forward passes a request through, unguarded.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, how passage) {
 	rp := *p.plain
-	rp.Rewrite = rewrite
+	rp.Rewrite = how.rewrite
 	rp.ModifyResponse = func(res *http.Response) error {
 		inventNothing(w)
-		if see != nil {
-			see(res)
+		if how.see != nil {
+			how.see(res)
 		}
 		return nil
 	}
+	rp.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { p.plainFailed(w, r, err, how) }
 	if r.ContentLength != 0 && r.ProtoMajor == 1 {
 		// Otherwise net/http takes the rest of the body from under the transport's hands
 		// when an answer begins before it is sent. It fails only for a ResponseWriter that
@@ -134,10 +141,14 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, rewrite func(*ht
 func inventNothing(w http.ResponseWriter) { w.Header()["Content-Type"] = nil }
 
 // plainFailed answers an unguarded request that the upstream did not answer.
-func (p *Proxy) plainFailed(w http.ResponseWriter, r *http.Request, err error) {
+func (p *Proxy) plainFailed(w http.ResponseWriter, r *http.Request, err error, how passage) {
 	if r.Context().Err() != nil { // the caller is gone, and with it the request
 		panic(http.ErrAbortHandler)
 	}
 	p.log.Warn("upstream failed", zap.String("method", r.Method), zap.Error(err))
-	p.answer(w, nil, failure(context.Background(), err))
+	rejection := failure(context.Background(), err)
+	status := p.answer(w, how.route, rejection)
+	if how.failed != nil {
+		how.failed(rejection, status)
+	}
 }

@@ -20,6 +20,7 @@ type route struct {
 	rule    *dedup.Rule
 	metrics *metrics.Route
 	twins   twins
+	answers *answers
 }
 
 // routes finds the rule of a request by the patterns of net/http's ServeMux, which is
@@ -44,9 +45,12 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 	var faults []dedup.Fault
 	for i := range rules {
 		rule := &rules[i]
-		rt := &route{rule: rule, twins: newTwins(rule)}
+		rt := &route{rule: rule, twins: newTwins(rule), answers: newAnswers(rule)}
 		if m != nil {
 			rt.metrics = m.Route(rule.Name)
+			if rule.Mode == dedup.ModeObserve {
+				rt.metrics.Observes()
+			}
 		}
 		rs.hasHosts = rs.hasHosts || rule.Host != ""
 		rs.prefixes = append(rs.prefixes, literal(rule.Path))
@@ -104,6 +108,15 @@ func (rs *routes) fault(text string) error {
 // path slips past its rule. Since an upstream may also read %2F as a part of a segment,
 // such a path is looked up both ways.
 func (rs *routes) match(r *http.Request) *route {
+	rt := rs.lookup(r)
+	if rt == nil || rt.rule.Mode == dedup.ModeOff {
+		return nil
+	}
+	return rt
+}
+
+// lookup is match for rules that are off, too.
+func (rs *routes) lookup(r *http.Request) *route {
 	if !rs.methods[strings.ToUpper(r.Method)] {
 		return nil
 	}
@@ -119,9 +132,6 @@ func (rs *routes) match(r *http.Request) *route {
 				rt = stricter(rt, rs.find(r, &url.URL{Path: plain, RawPath: escaped}))
 			}
 		}
-	}
-	if rt == nil || rt.rule.Mode == dedup.ModeOff {
-		return nil
 	}
 	return rt
 }

@@ -45,7 +45,7 @@ func TestBoundedBytesOfRequests(t *testing.T) {
 	eachStore(t, func(t *testing.T, s storage) {
 		g := newGate(t)
 		up := newUpstream(t, held(g, created))
-		p := start(t, setup{store: s, upstream: up.url, routes: limited(payments, "max_buffered_bytes: 64KiB")})
+		p := start(t, setup{store: s, upstream: up.url, routes: limited(`  - {name: payments, path: /pay, max_request_body: 48KiB}`, "max_buffered_bytes: 64KiB")})
 		body := strings.Repeat("x", 40<<10)
 		running := p.begin(request{key: newKey(), body: body})
 		g.arrived(t)
@@ -67,10 +67,10 @@ func TestBoundedBytesOfRequests(t *testing.T) {
 func TestBoundedBytesAreThoseThatCame(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, created)
-	p := start(t, setup{store: memory(), upstream: up.url, routes: limited(payments, "max_buffered_bytes: 512KiB")})
+	p := start(t, setup{store: memory(), upstream: up.url, routes: limited(`  - {name: payments, path: /pay, max_request_body: 400KiB}`, "max_buffered_bytes: 512KiB")})
 	for range 20 {
 		c := p.dial(t)
-		head := request{key: newKey(), unframed: true, header: []string{"Content-Length: 1000000"}, body: "it begins"}
+		head := request{key: newKey(), unframed: true, header: []string{"Content-Length: 400000"}, body: "it begins"}
 		if _, err := c.Write(head.bytes()); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestBoundedBytesOfAnswers(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, large)
 			})
-			p := start(t, setup{store: s, upstream: up.url, routes: limited(payments, "max_buffered_bytes: 100KiB")})
+			p := start(t, setup{store: s, upstream: up.url, routes: limited(`  - {name: payments, path: /pay, max_request_body: 64KiB}`, "max_buffered_bytes: 100KiB")})
 			req := request{key: newKey(), body: how}
 			if got := p.send(t, req).fresh(t, 200); string(got.body) != large {
 				t.Errorf("%s: %d bytes came through, want %d", how, len(got.body), len(large))
