@@ -35,10 +35,10 @@ var ErrFenced = errors.New("the claim belongs to another owner by now")
 func (c *Claim) Complete(ctx context.Context, r *Record) error {
 	c.stop()
 	r.Fingerprint, r.ReplayScope = c.op.Fingerprint, c.op.ReplayScope
-	err := c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: r.Encode()})
+	err := c.complete(ctx, Completion{TTL: c.op.TTL, Blob: r.Encode()})
 	if errors.Is(err, ErrStoreFull) && !r.NotStored {
 		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status}
-		return c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: small.Encode()})
+		return c.complete(ctx, Completion{TTL: c.op.TTL, Blob: small.Encode()})
 	}
 	return err
 }

@@ -26,6 +26,9 @@ type Operation struct {
 	ID          ID
 	Fingerprint Fingerprint
 	ReplayScope ReplayScope
+	// TTL is how long its record lives from its completion, and its unknown outcome from
+	// its claim, but that at least for the rule's lease; 0 means the rule's.
+	TTL time.Duration
 }
 
 // A Decision is what becomes of an operation; exactly one of Claim, Replay and Rejection
@@ -48,9 +51,13 @@ var errLateAnswer = errors.New("the store answered after the lease of the claim 
 
 // Begin decides about an operation in one round trip to the store.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
+	if op.TTL == 0 {
+		op.TTL = rule.TTL
+	}
 	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
 	found, err := g.store.Claim(ctx, ClaimRequest{
-		ID: op.ID, Token: c.token, Lease: rule.Lease, TTL: rule.TTL,
+		ID: op.ID, Token: c.token, Lease: rule.Lease,
+		TTL:      max(op.TTL, rule.Lease), // or a claim would be gone before its first renewal
 		Takeover: rule.OnUnknownOutcome == UnknownRelease,
 	})
 	if err != nil {

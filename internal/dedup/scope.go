@@ -65,8 +65,19 @@ func (r *Rule) principal(header Header, name string, required bool) (*string, *R
 // before it, so that no two operations share an ID by shifting bytes between parts, and
 // nothing of a part can be read from it.
 func (s Scope) ID(key Key) ID {
+	return s.id("idemproxy id 1", string(key))
+}
+
+// DerivedID names the operation of a derived key. It equals that of no key that was sent,
+// and of no key that another source gave.
+func (s Scope) DerivedID(key DerivedKey) ID {
+	return s.id("idemproxy derived id 1", key.kind, key.name, key.value)
+}
+
+// id hashes a key, given by its parts; what says of which kind it is.
+func (s Scope) id(what string, key ...string) ID {
 	b := make([]byte, 0, 512)
-	b = appendPart(b, "idemproxy id 1")
+	b = appendPart(b, what)
 	b = appendPart(b, s.Version)
 	b = appendPart(b, s.Route)
 	b = appendOptional(b, s.Tenant)
@@ -74,7 +85,9 @@ func (s Scope) ID(key Key) ID {
 	for _, p := range s.Principals {
 		b = appendOptional(b, p)
 	}
-	b = appendPart(b, string(key))
+	for _, part := range key {
+		b = appendPart(b, part)
+	}
 	sum := sha256.Sum256(b)
 	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
 }

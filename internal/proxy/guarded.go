@@ -20,9 +20,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	}
 }
 
-// guarded is the story of a request: key, identity, body, fingerprint, decision, and then
-// a replay, an execution, or the rejection that it returns. Until the decision nothing is
-// claimed and nothing is sent.
+// guarded is the story of a request: key, identity, body, fingerprint (and with it the key
+// of a caller that sent none), decision, and then a replay, an execution, or the rejection
+// that it returns. Until the decision nothing is claimed and nothing is sent.
 func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) *dedup.Rejection {
 	rule := o.route.rule
 	key, rejection := rule.Key(r.Header.Values)
@@ -32,10 +32,11 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	if key == "" && rule.MissingHeader == dedup.MissingReject {
 		return &dedup.Rejection{Reason: dedup.ReasonMissingKey, Detail: "This request needs the header " + rule.HeaderName[0] + ": a value of your choice that names this one operation; send the same value when you retry it."}
 	}
-	if rejection := o.route.checkHead(r, key != ""); rejection != nil {
+	passes := key == "" && rule.MissingHeader == dedup.MissingPassThrough
+	if rejection := o.route.checkHead(r, !passes); rejection != nil {
 		return rejection
 	}
-	if key == "" {
+	if passes {
 		o.passThrough(w, r)
 		return nil
 	}
@@ -57,9 +58,10 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 		o.abandon()
 		return nil
 	}
-	op := dedup.Operation{ID: scope.ID(key)}
-	op.Fingerprint = rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
-	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values)
+	op, rejection := rule.Operation(scope, key, dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
+	if rejection != nil {
+		return rejection
+	}
 	return p.decide(w, r, o, op, body, &held)
 }
 
@@ -88,8 +90,8 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 	return nil
 }
 
-// checkHead refuses a request that hides a key under another header's name, and one with
-// a key that can't be guarded.
+// checkHead refuses a request that hides a key under another header's name, and one that
+// is to be guarded and can't be.
 func (rt *route) checkHead(r *http.Request, guarded bool) *dedup.Rejection {
 	detail := ""
 	switch {
