@@ -37,10 +37,10 @@ var ErrFenced = errors.New("the claim belongs to another owner by now")
 func (c *Claim) Complete(ctx context.Context, r *Record) error {
 	c.stop()
 	r.Fingerprint, r.ReplayScope = c.op.Fingerprint, c.op.ReplayScope
-	err := c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: r.Encode()})
+	err := c.complete(ctx, Completion{TTL: c.op.TTL, Blob: r.Encode()})
 	if errors.Is(err, ErrStoreFull) && !r.NotStored {
 		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status}
-		err = c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: small.Encode()})
+		err = c.complete(ctx, Completion{TTL: c.op.TTL, Blob: small.Encode()})
 		r.NotStored = err == nil
 	}
 	return err
@@ -103,6 +103,13 @@ func (c *Claim) check(v Verdict) error {
 	return ErrFenced
 }
 
+// TTL is how long the record of the operation lives from its completion.
+func (c *Claim) TTL() time.Duration { return c.op.TTL }
+
+// heldFor is how long the claim lives if it is never completed: a window that is shorter
+// than the lease must not end it before its first renewal.
+func (c *Claim) heldFor() time.Duration { return max(c.op.TTL, c.rule.Lease) }
+
 // LeaseLost reports whether the owner found its claim gone, taken over, or not renewed
 // in time.
 func (c *Claim) LeaseLost() bool {
@@ -152,7 +159,7 @@ func persist(ctx context.Context, end func(context.Context) error) error {
 // until the store answers, and a release is repeated a second later. While a store is away
 // the Guard's claims take turns in asking for it.
 func (c *Claim) Withdraw(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.rule.TTL)
+	ctx, cancel := context.WithTimeout(ctx, c.heldFor())
 	defer cancel()
 	release := func(ctx context.Context) error {
 		select {

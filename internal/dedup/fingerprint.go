@@ -3,6 +3,7 @@ package dedup
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 	"net/url"
 	"slices"
 	"strings"
@@ -32,6 +33,9 @@ const (
 	tagRaw    = 'r' // a query that is compared as it stands
 	tagHeader = 'h'
 	tagBody   = 'b'
+	tagJSON   = 'j' // a body that is compared by the value of its JSON
+	tagForm   = 'f' // one that is compared by the fields of its form
+	tagParts  = 'd' // one that is compared by the fields and files of its multipart form
 )
 
 // Of returns the fingerprint of a request: SHA-256 over the parts that the rule names,
@@ -56,13 +60,35 @@ func (f *FingerprintRule) Of(req Request) Fingerprint {
 		b = appendHeader(append(b, tagHeader), name, req.Header(name))
 	}
 	h := sha256.New()
+	h.Write(b)
 	if slices.Contains(f.Parts, PartBody) {
-		h.Write(binary.AppendUvarint(append(b, tagBody), uint64(len(req.Body))))
-		h.Write(req.Body)
-	} else {
-		h.Write(b)
+		f.writeBody(h, req)
 	}
 	return Fingerprint(h.Sum(nil))
+}
+
+// writeBody writes what is compared of a body. One that isn't what the rule takes it for
+// is compared byte by byte, and equals none that is.
+func (f *FingerprintRule) writeBody(h hash.Hash, req Request) {
+	switch f.Body {
+	case BodyJSON:
+		if value, ok := jsonValue(req.Body, f.Ignore); ok {
+			writeBytes(h, tagJSON, value)
+			return
+		}
+	case BodyForm:
+		if writeForm(h, req) {
+			return
+		}
+	default:
+	}
+	writeBytes(h, tagBody, req.Body)
+}
+
+// writeBytes writes bytes with a tag and their length before them.
+func writeBytes(h hash.Hash, tag byte, b []byte) {
+	h.Write(binary.AppendUvarint([]byte{tag}, uint64(len(b))))
+	h.Write(b)
 }
 
 // appendHeader appends a header's name and all its values in order. Names have no case.
@@ -83,22 +109,34 @@ func appendQuery(b []byte, query string) []byte {
 	if strings.IndexByte(query, '&') < 0 { // one parameter has only one order
 		return appendPart(append(b, tagQuery, 1), query)
 	}
-	type parameter struct{ name, raw string }
-	var parameters []parameter
-	for raw := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(raw, "=")
-		plain, err := url.QueryUnescape(name)
-		if _, bad := url.QueryUnescape(value); err != nil || bad != nil || strings.Contains(raw, ";") {
-			return appendPart(append(b, tagRaw), query)
-		}
-		parameters = append(parameters, parameter{plain, raw})
+	parameters, ok := sortedQuery(query)
+	if !ok {
+		return appendPart(append(b, tagRaw), query)
 	}
-	slices.SortStableFunc(parameters, func(x, y parameter) int { return strings.Compare(x.name, y.name) })
 	b = binary.AppendUvarint(append(b, tagQuery), uint64(len(parameters)))
 	for _, p := range parameters {
 		b = appendPart(b, p.raw)
 	}
 	return b
+}
+
+// A parameter is a piece of a query.
+type parameter struct{ name, raw string }
+
+// sortedQuery returns the parameters of a query, sorted by name, and reports whether
+// net/url can parse all of them.
+func sortedQuery(query string) ([]parameter, bool) {
+	var parameters []parameter
+	for raw := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(raw, "=")
+		plain, err := url.QueryUnescape(name)
+		if _, bad := url.QueryUnescape(value); err != nil || bad != nil || strings.Contains(raw, ";") {
+			return nil, false
+		}
+		parameters = append(parameters, parameter{plain, raw})
+	}
+	slices.SortStableFunc(parameters, func(x, y parameter) int { return strings.Compare(x.name, y.name) })
+	return parameters, true
 }
 
 // A ReplayScope is the digest of the request headers that must be the same for an answer

@@ -26,7 +26,11 @@ type Operation struct {
 	ID          ID
 	Fingerprint Fingerprint
 	ReplayScope ReplayScope
-	Scope       ScopeID // of a rule with MaxLiveKeysPerScope; else unused
+	// TTL is how long its record lives from its completion, and its unknown outcome from
+	// its claim, but that at least for the rule's lease; 0 means the rule's.
+	TTL time.Duration
+	// Scope is that of a rule with MaxLiveKeysPerScope, and otherwise unused.
+	Scope ScopeID
 }
 
 // A Decision is what becomes of an operation; exactly one of Claim, Replay and Rejection
@@ -52,9 +56,12 @@ var errLateAnswer = errors.New("the store answered after the lease of the claim 
 // Begin decides about an operation in one round trip to the store, and one more for a new
 // claim of a rule with MaxLiveKeysPerScope.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
+	if op.TTL == 0 {
+		op.TTL = rule.TTL
+	}
 	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
 	found, err := g.store.Claim(ctx, ClaimRequest{
-		ID: op.ID, Token: c.token, Lease: rule.Lease, TTL: rule.TTL,
+		ID: op.ID, Token: c.token, Lease: rule.Lease, TTL: c.heldFor(),
 		Takeover: rule.OnUnknownOutcome == UnknownRelease,
 	})
 	if err != nil {

@@ -15,11 +15,19 @@ type ID string
 // Scope.Name.
 type ScopeID string
 
-// Observed is the ID under which a rule in mode observe keeps its notes on this operation:
-// they never meet the claims and records of the same rule in mode enforce.
-func (id ID) Observed() ID {
-	sum := sha256.Sum256(appendPart(appendPart(nil, "idemproxy observed id 1"), string(id)))
-	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+// Observed is the operation as a rule in mode observe keeps it: under names of its own, so
+// that it never meets the claims, records and quotas of the same rule in mode enforce.
+func (op Operation) Observed() Operation {
+	op.ID = ID(observed(string(op.ID)))
+	if op.Scope != "" {
+		op.Scope = ScopeID(observed(string(op.Scope)))
+	}
+	return op
+}
+
+func observed(name string) string {
+	sum := sha256.Sum256(appendPart(appendPart(nil, "idemproxy observed 1"), name))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // A Token is the fencing token of one attempt to execute an operation: 22 characters

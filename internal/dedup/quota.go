@@ -25,8 +25,8 @@ func (g *Guard) overQuota(ctx context.Context, c *Claim, state State) *Decision 
 	if state == StateTakenOver {
 		limit = 0 // the key lives already
 	}
-	c.memberUntil = time.Now().Add(c.rule.TTL)
-	wait, err := c.enroll(ctx, c.rule.TTL, limit)
+	c.memberUntil = time.Now().Add(c.heldFor())
+	wait, err := c.enroll(ctx, c.heldFor(), limit)
 	switch {
 	case err != nil:
 		d := g.failed(c, err)

@@ -68,23 +68,22 @@ func (r *Rule) principal(header Header, name string, required bool) (*string, *R
 // ID names the operation of a key in this scope. Every part is hashed with its length
 // before it, so that no two operations share an ID by shifting bytes between parts, and
 // nothing of a part can be read from it.
-func (s Scope) ID(key Key) ID {
-	b := make([]byte, 0, 512)
-	b = s.appendTo(appendPart(b, "idemproxy id 1"))
-	b = appendPart(b, string(key))
-	sum := sha256.Sum256(b)
-	return ID(base64.RawURLEncoding.EncodeToString(sum[:]))
+func (s Scope) ID(key Key) ID { return ID(s.hash("idemproxy id 1", string(key))) }
+
+// DerivedID names the operation of a derived key. It equals that of no key that was sent,
+// and of no key that another source gave.
+func (s Scope) DerivedID(key DerivedKey) ID {
+	return ID(s.hash("idemproxy derived id 1", key.kind, key.name, key.value))
 }
 
 // Name names the scope itself, by the same rules.
-func (s Scope) Name() ScopeID {
-	b := make([]byte, 0, 512)
-	b = s.appendTo(appendPart(b, "idemproxy scope 1"))
-	sum := sha256.Sum256(b)
-	return ScopeID(base64.RawURLEncoding.EncodeToString(sum[:]))
-}
+func (s Scope) Name() ScopeID { return ScopeID(s.hash("idemproxy scope 1")) }
 
-func (s Scope) appendTo(b []byte) []byte {
+// hash is what the scope and more parts have in common with nothing else; what says of
+// which kind it is.
+func (s Scope) hash(what string, more ...string) string {
+	b := make([]byte, 0, 512)
+	b = appendPart(b, what)
 	b = appendPart(b, s.Version)
 	b = appendPart(b, s.Route)
 	b = appendOptional(b, s.Tenant)
@@ -92,7 +91,11 @@ func (s Scope) appendTo(b []byte) []byte {
 	for _, p := range s.Principals {
 		b = appendOptional(b, p)
 	}
-	return b
+	for _, part := range more {
+		b = appendPart(b, part)
+	}
+	sum := sha256.Sum256(b)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // appendPart appends a string with its length before it.

@@ -74,8 +74,8 @@ type Store interface {
 
 	// Enroll counts an ID among the members of its scope until e.TTL from now: in a register
 	// of its own, which knows nothing of entries. An ID is one member, however often it is
-	// enrolled, and belongs to the token that enrolled it last; its TTL begins anew. With a
-	// limit, an ID that is no member is refused where there are that many: then wait is how
+	// enrolled, and belongs to the token that enrolled it last; that one's TTL begins anew,
+	// but ends no earlier than the same token was told before. With a limit, an ID that is no member is refused where there are that many: then wait is how
 	// long until the first of them leaves by itself, more than 0. Otherwise it is 0.
 	Enroll(ctx context.Context, e Enrolment) (wait time.Duration, err error)
 

@@ -121,7 +121,7 @@ func (ex *execution) keep(res *http.Response, body []byte) {
 		Body:      body,
 	}
 	if ex.complete(record) && !record.NotStored && rule.ExposeExpiry {
-		expires(res.Header, record.Completed.Add(rule.TTL))
+		expires(res.Header, record.Completed.Add(ex.claim.TTL()))
 	}
 }
 

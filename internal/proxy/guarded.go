@@ -25,16 +25,16 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	o.served = true
 }
 
-// guarded is the story of a request: key, identity, body, fingerprint, decision, and then
-// a replay, an execution, or the rejection that it returns. Until the decision nothing is
-// claimed and nothing is sent.
+// guarded is the story of a request: key, identity, body, fingerprint (and with it the key
+// of a caller that sent none), decision, and then a replay, an execution, or the rejection
+// that it returns. Until the decision nothing is claimed and nothing is sent.
 func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) *dedup.Rejection {
 	rule := o.route.rule
-	key, scope, rejection := o.route.head(r)
+	head, rejection := o.route.head(r)
 	if rejection != nil {
 		return rejection
 	}
-	if key == "" {
+	if head.passes {
 		o.passThrough(w, r)
 		return nil
 	}
@@ -52,9 +52,9 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 		o.abandon()
 		return nil
 	}
-	op := o.route.operation(r, scope.ID(key), body)
-	if rule.MaxLiveKeysPerScope > 0 {
-		op.Scope = scope.Name()
+	op, rejection := o.route.operation(r, head, body)
+	if rejection != nil {
+		return rejection
 	}
 	return p.decide(w, r, o, op, body, &held)
 }
@@ -84,38 +84,38 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 	return nil
 }
 
-// head reads what the head of a request says: its key, "" if it has none and needs none,
-// and the scope in which the key counts.
-func (rt *route) head(r *http.Request) (dedup.Key, dedup.Scope, *dedup.Rejection) {
+// A head is what a rule reads in the head of a request.
+type head struct {
+	key    dedup.Key // "" if it has none
+	passes bool      // for it has none and needs none
+	scope  dedup.Scope
+}
+
+// head reads the head of a request.
+func (rt *route) head(r *http.Request) (head, *dedup.Rejection) {
 	rule := rt.rule
 	key, rejection := rule.Key(r.Header.Values)
 	if rejection != nil {
-		return "", dedup.Scope{}, rejection
+		return head{}, rejection
 	}
 	if key == "" && rule.MissingHeader == dedup.MissingReject {
-		return "", dedup.Scope{}, &dedup.Rejection{Reason: dedup.ReasonMissingKey, Detail: "This request needs the header " + rule.HeaderName[0] + ": a value of your choice that names this one operation; send the same value when you retry it."}
+		return head{}, &dedup.Rejection{Reason: dedup.ReasonMissingKey, Detail: "This request needs the header " + rule.HeaderName[0] + ": a value of your choice that names this one operation; send the same value when you retry it."}
 	}
-	if rejection := rt.checkHead(r, key != ""); rejection != nil {
-		return "", dedup.Scope{}, rejection
-	}
-	if key == "" {
-		return "", dedup.Scope{}, nil
+	passes := key == "" && rule.MissingHeader == dedup.MissingPassThrough
+	if rejection := rt.checkHead(r, !passes); rejection != nil || passes {
+		return head{passes: passes}, rejection
 	}
 	scope, rejection := rule.Scope(r.Header.Values)
-	return key, scope, rejection
+	return head{key: key, scope: scope}, rejection
 }
 
 // operation is a request, received whole, as the guard sees it.
-func (rt *route) operation(r *http.Request, id dedup.ID, body []byte) dedup.Operation {
-	return dedup.Operation{
-		ID:          id,
-		Fingerprint: rt.rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body}),
-		ReplayScope: rt.rule.ReplayScope(id, r.Header.Values),
-	}
+func (rt *route) operation(r *http.Request, h head, body []byte) (dedup.Operation, *dedup.Rejection) {
+	return rt.rule.Operation(h.scope, h.key, dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
 }
 
-// checkHead refuses a request that hides a key under another header's name, and one with
-// a key that can't be guarded.
+// checkHead refuses a request that hides a key under another header's name, and one that
+// is to be guarded and can't be.
 func (rt *route) checkHead(r *http.Request, guarded bool) *dedup.Rejection {
 	detail := ""
 	switch {

@@ -30,8 +30,7 @@ type forecast struct {
 	proxy *Proxy
 	o     *observation
 	r     *http.Request
-	key   dedup.Key
-	scope dedup.Scope
+	head  head
 
 	endings chan ending   // takes one: how a claim ends
 	ended   bool          // endings has its one
@@ -59,11 +58,11 @@ const statusGone = 499
 func (p *Proxy) newForecast(r *http.Request, o *observation) *forecast {
 	f := &forecast{proxy: p, o: o, r: r, endings: make(chan ending, 1), known: make(chan struct{}), held: hold{budget: p.budget}}
 	var rejection *dedup.Rejection
-	f.key, f.scope, rejection = o.route.head(r)
+	f.head, rejection = o.route.head(r)
 	switch {
 	case rejection != nil:
 		f.know(string(rejection.Reason))
-	case f.key == "":
+	case f.head.passes:
 		f.know(outcomePassedThrough)
 	case r.ContentLength > int64(o.route.rule.MaxRequestBody):
 		f.know(string(dedup.ReasonRequestTooLarge))
@@ -97,13 +96,18 @@ func (f *forecast) ask(whole bool) {
 	}
 	f.asked = time.Now()
 	f.proxy.later.run(func(ctx context.Context) {
-		op := f.o.route.operation(f.r, f.scope.ID(f.key).Observed(), f.body)
+		op, rejection := f.o.route.operation(f.r, f.head, f.body)
+		f.body = nil
+		f.held.free()
+		if rejection != nil {
+			f.would = string(rejection.Reason)
+			close(f.known)
+			return
+		}
 		if !whole {
 			op.Fingerprint = dedup.Fingerprint{}
 		}
-		f.body = nil
-		f.held.free()
-		f.decide(ctx, op)
+		f.decide(ctx, op.Observed())
 	})
 }
 

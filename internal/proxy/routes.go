@@ -213,6 +213,9 @@ type twins struct {
 func newTwins(rule *dedup.Rule) twins {
 	t := twins{map[string]bool{}, map[string]bool{}}
 	headers := append(append([]string{rule.TenantHeader}, rule.HeaderName...), rule.IdentityHeaders()...)
+	for _, source := range rule.KeyFrom {
+		headers = append(headers, source.Header)
+	}
 	for _, name := range headers {
 		if name != "" {
 			t.names[strings.ToLower(name)] = true

@@ -89,7 +89,11 @@ func (r fileRegister) enroll(e dedup.Enrolment) (wait time.Duration, err error) 
 			return 0, err
 		}
 	}
-	return 0, r.put(old, &memoryEntry{id: id, token: e.Token, kind: entryCompleted, expiry: after(r.now, e.TTL)})
+	expiry := after(r.now, e.TTL)
+	if old != nil && old.token == e.Token {
+		expiry = max(expiry, old.expiry)
+	}
+	return 0, r.put(old, &memoryEntry{id: id, token: e.Token, kind: entryCompleted, expiry: expiry})
 }
 
 func (r fileRegister) dismiss(scope dedup.ScopeID, id dedup.ID, token dedup.Token) error {

@@ -47,7 +47,11 @@ func (r *memoryRegisters) enroll(e dedup.Enrolment) (wait time.Duration, err err
 		scope.members[e.ID] = m
 		heap.Push(&scope.order, m)
 	}
-	m.token, m.expiry = e.Token, after(now, e.TTL)
+	expiry := after(now, e.TTL)
+	if m.token == e.Token {
+		expiry = max(expiry, m.expiry)
+	}
+	m.token, m.expiry = e.Token, expiry
 	heap.Fix(&scope.order, m.heapIndex)
 	return 0, nil
 }

@@ -23,10 +23,11 @@ WITH present AS MATERIALIZED (
   SELECT count(*) AS n, min(expires_at) AS first, coalesce(bool_or(id = $2::text), false) AS known
   FROM MEMBERS WHERE $5::bigint > 0 AND scope = $1::text AND expires_at > clock_timestamp()
 ), enrolled AS (
-  INSERT INTO MEMBERS (scope, id, token, expires_at)
+  INSERT INTO MEMBERS AS old (scope, id, token, expires_at)
   SELECT $1::text, $2::text, $3::text, clock_timestamp() + $4::bigint * interval '1 millisecond'
   FROM present WHERE $5::bigint = 0 OR known OR n < $5::bigint
-  ON CONFLICT (scope, id) DO UPDATE SET token = excluded.token, expires_at = excluded.expires_at
+  ON CONFLICT (scope, id) DO UPDATE SET token = excluded.token, expires_at =
+    CASE WHEN old.token = excluded.token THEN greatest(old.expires_at, excluded.expires_at) ELSE excluded.expires_at END
   RETURNING 1
 )
 SELECT CASE WHEN EXISTS (SELECT FROM enrolled) THEN 0

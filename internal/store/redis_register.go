@@ -30,7 +30,11 @@ if limit > 0 then
     return math.max(1, math.ceil(first[2] - t))
   end
 end
-local r = redis.pcall('ZADD', key, t + ARGV[3], ARGV[1], ARGV[2], 'o' .. ARGV[1])
+local leaves = t + ARGV[3]
+if tonumber(redis.call('ZSCORE', key, 'o' .. ARGV[1]) or 0) == tonumber(ARGV[2]) then
+  leaves = math.max(leaves, tonumber(redis.call('ZSCORE', key, ARGV[1]) or 0))
+end
+local r = redis.pcall('ZADD', key, string.format('%.0f', leaves), ARGV[1], ARGV[2], 'o' .. ARGV[1])
 if failed(r) then return fail(r) end
 local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
 redis.call('PEXPIRE', key, string.format('%.0f', last[2] - t))

@@ -21,7 +21,7 @@ func startLike(t *testing.T, name string, up *upstream) *proxy {
 	}
 	p := &proxy{t: t, file: file, addr: local(freePort()), admin: local(freePort())}
 	p.environment = []string{
-		"UPSTREAM_URL=" + up.url, "REDIS_URL=" + redis.url(),
+		"UPSTREAM_URL=" + up.url, "REDIS_URL=redis://" + local(redis.port) + "/0",
 		"IDEMPROXY_SERVER_LISTEN=" + p.addr, "IDEMPROXY_ADMIN_LISTEN=" + p.admin, "IDEMPROXY_SERVER_SHUTDOWN_GRACE=5s",
 	}
 	p.run("serve", "--config", p.file)
@@ -30,15 +30,12 @@ func startLike(t *testing.T, name string, up *upstream) *proxy {
 	return p
 }
 
-// simply checks a refusal in the simple format.
-func (r *response) simply(t *testing.T, status int, line string) {
+// saysSimply checks a refusal as {"error": …}.
+func (r *response) saysSimply(t *testing.T, status int) {
 	t.Helper()
 	var body struct{ Error string }
-	if err := json.Unmarshal(r.body, &body); err != nil || r.status != status || !strings.HasPrefix(r.get("Content-Type"), "application/json") {
+	if err := json.Unmarshal(r.body, &body); err != nil || r.status != status || body.Error == "" || r.get("Content-Type") != "application/json" {
 		t.Fatalf("want a simple %d (%v); the answer:\n%s", status, err, r)
-	}
-	if line != "" && body.Error != line {
-		t.Errorf("error %q, want %q", body.Error, line)
 	}
 	r.checkSilent(t)
 }
@@ -64,16 +61,16 @@ func TestLikeActorTS(t *testing.T) {
 	k := newKey()
 	first := p.send(t, pay(k, "?a=1&b=2&tag=a&tag=b", "x")).fresh(t, 201)
 	p.send(t, pay(k, "?b=2&tag=a&a=1&tag=b", "x")).replays(t, first)
-	p.send(t, pay(k, "?a=1&b=2&tag=b&tag=a", "x")).simply(t, 422, "")
-	p.send(t, pay(k, "?a=9999&b=2&tag=a&tag=b", "x")).simply(t, 422, "")
-	p.send(t, pay(k, "?a=1&b=2&tag=a&tag=b", "y")).simply(t, 422, "")
+	p.send(t, pay(k, "?a=1&b=2&tag=b&tag=a", "x")).saysSimply(t, 422)
+	p.send(t, pay(k, "?a=9999&b=2&tag=a&tag=b", "x")).saysSimply(t, 422)
+	p.send(t, pay(k, "?a=1&b=2&tag=a&tag=b", "y")).saysSimply(t, 422)
 	up.saw(t, 7)
 
 	// The header and the identity are checked; the refusal repeats neither.
-	p.send(t, pay("", "", "x")).simply(t, 400, "")
-	p.send(t, pay(strings.Repeat("k", 256), "", "x")).simply(t, 400, "")
-	p.send(t, pay("spaced out key", "", "x")).simply(t, 400, "")
-	p.send(t, pay(newKey(), "", "x", "X-Account: "+strings.Repeat("a", 256))).simply(t, 400, "")
+	p.send(t, pay("", "", "x")).saysSimply(t, 400)
+	p.send(t, pay(strings.Repeat("k", 256), "", "x")).saysSimply(t, 400)
+	p.send(t, pay("spaced out key", "", "x")).saysSimply(t, 400)
+	p.send(t, pay(newKey(), "", "x", "X-Account: "+strings.Repeat("a", 256))).saysSimply(t, 400)
 	p.send(t, pay(strings.Repeat("k", 255-len(k))+k, "", "x", "X-Account: "+strings.Repeat("a", 255))).fresh(t, 201)
 	up.saw(t, 8)
 
@@ -90,7 +87,7 @@ func TestLikeActorTS(t *testing.T) {
 	k = newKey()
 	running := p.begin(pay(k, "", "x"))
 	g.arrived(t)
-	p.send(t, pay(k, "", "x")).simply(t, 409, "idempotency-key in-flight; retry shortly")
+	p.send(t, pay(k, "", "x")).simply(t, 409, "in_progress", "idempotency-key in-flight; retry shortly")
 	g.open()
 	p.send(t, pay(k, "", "x")).replays(t, running.wait(t).fresh(t, 201))
 	up.saw(t, 12)

@@ -92,7 +92,7 @@ func quotaCases() []testCase {
 			s.within("wait", s.enrolls(enrolment(scope, 3)), long/2)
 			s.within("time since", long/2-s.enrolls(enrolment(scope, 3))+time.Millisecond, long/4)
 		}},
-		{"a member's time begins anew, longer or shorter", func(s *subject) {
+		{"a member's time begins anew, and only a successor's is shorter", func(s *subject) {
 			scope := newScope()
 			e := enrolment(scope, 1)
 			e.TTL = life
@@ -102,6 +102,10 @@ func quotaCases() []testCase {
 			s.Advance(life + past)
 			s.full(enrolment(scope, 1))
 			e.TTL = short
+			s.enroll(e)
+			s.Advance(past)
+			s.full(enrolment(scope, 1)) // a renewal that comes late ends nothing early
+			e.Token = dedup.NewToken()
 			s.enroll(e)
 			s.Advance(past)
 			s.enroll(enrolment(scope, 1))
