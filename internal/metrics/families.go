@@ -11,6 +11,8 @@ type families struct {
 	unknownOutcomes *prometheus.CounterVec
 	lostLeases      *prometheus.CounterVec
 	callersGone     *prometheus.CounterVec
+	replayAuths     *prometheus.CounterVec
+	jwksFetches     *prometheus.CounterVec
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
@@ -36,6 +38,10 @@ func newFamilies() families {
 			"Executions whose claim was found gone or somebody else's before they were recorded.", "route"),
 		callersGone: counter("callers_gone_total",
 			"Callers that hung up before the response to their guarded request was delivered.", "route"),
+		replayAuths: counter("replay_auths_total",
+			"Questions to replay_auth whether a caller may have a replay, by rule and result.", "route", "result"),
+		jwksFetches: counter("jwks_fetches_total",
+			"Attempts to fetch the keys of callers' tokens; on a failure those at hand stay in use.", "result"),
 		storeFailures: counter("store_failures_total",
 			"Store operations that failed.", "op"),
 		configReloads: counter("config_reloads_total",
@@ -64,7 +70,7 @@ func newFamilies() families {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

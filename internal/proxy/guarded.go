@@ -39,7 +39,11 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 		o.passThrough(w, r)
 		return nil
 	}
-	scope, rejection := rule.Scope(r.Header.Values)
+	subject, rejection := o.route.subject(r)
+	if rejection != nil {
+		return rejection
+	}
+	scope, rejection := rule.Scope(r.Header.Values, subject)
 	if rejection != nil {
 		return rejection
 	}
@@ -59,7 +63,7 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	}
 	op := dedup.Operation{ID: scope.ID(key)}
 	op.Fingerprint = rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
-	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values)
+	op.ReplayScope = rule.ReplayScope(op.ID, r.Header.Values, subject)
 	return p.decide(w, r, o, op, body, &held)
 }
 
@@ -72,6 +76,11 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 	o.takenOver = decision.TakenOver
 	if decision.InDoubt != nil {
 		p.later.withdraw(decision.InDoubt)
+	}
+	if rule.ReplayAuth.URL != "" && tells(decision) {
+		if allowed, rejection := p.mayHave(w, r, o, held); !allowed {
+			return rejection
+		}
 	}
 	switch {
 	case decision.Claim != nil:

@@ -26,6 +26,7 @@ type observation struct {
 	cause       string // of an unknown outcome; "" when the outcome is known
 	err         error
 	leaseLost   bool
+	replayAuth  string        // what replay_auth said; "" when it was not asked
 	takenOver   bool          // from an owner whose outcome nobody knows
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
@@ -71,6 +72,12 @@ func (o *observation) reject(r *dedup.Rejection) {
 	o.outcome, o.reason, o.err = outcomeRejected, r.Reason, r.Err
 }
 
+// refused notes an answer of replay_auth that was passed on.
+func (o *observation) refused(status int) {
+	o.outcome, o.reason, o.status = outcomeRejected, metrics.ReasonReplayRefused, status
+	o.replayAuth = metrics.ReplayRefused
+}
+
 func (o *observation) fail(r *dedup.Rejection) {
 	o.outcome, o.reason, o.err = outcomeFailed, r.Reason, r.Err
 }
@@ -108,6 +115,9 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 	if o.cause != "" {
 		m.UnknownOutcome(o.cause)
 	}
+	if o.replayAuth != "" {
+		m.ReplayAuth(o.replayAuth)
+	}
 	if o.takenOver {
 		m.UnknownOutcome(metrics.CauseLease)
 	}
@@ -122,7 +132,7 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 // callersFault reports whether the request ended because of what the caller sent, or did
 // not send.
 func (o *observation) callersFault() bool {
-	return o.reason == dedup.ReasonBadRequest || o.reason == dedup.ReasonRequestTimeout
+	return o.reason == dedup.ReasonBadRequest || o.reason == dedup.ReasonRequestTimeout || o.reason == dedup.ReasonInvalidToken
 }
 
 // log writes the request's one line: what happened, nothing that the caller sent. Failures
@@ -140,7 +150,7 @@ func (o *observation) log(took time.Duration, gone bool) {
 	if line == nil {
 		return
 	}
-	fields := make([]zap.Field, 0, 12)
+	fields := make([]zap.Field, 0, 13)
 	fields = append(fields,
 		zap.String("route", o.route.rule.Name),
 		zap.String("outcome", o.outcome),
@@ -154,6 +164,7 @@ func (o *observation) log(took time.Duration, gone bool) {
 	optional("code", string(o.reason))
 	optional("key_hash", string(o.id))
 	optional("unknown", o.cause)
+	optional("replay_auth", o.replayAuth)
 	if o.upstreamFor > 0 {
 		fields = append(fields, zap.Duration("upstream", o.upstreamFor))
 	}

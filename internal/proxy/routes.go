@@ -19,6 +19,7 @@ type route struct {
 	rule    *dedup.Rule
 	metrics *metrics.Route
 	twins   twins
+	tokens  *verifier // nil if the rule reads none
 }
 
 // routes finds the rule of a request by the patterns of net/http's ServeMux, which is
@@ -209,6 +210,9 @@ type twins struct {
 func newTwins(rule *dedup.Rule) twins {
 	t := twins{map[string]bool{}, map[string]bool{}}
 	headers := append(append([]string{rule.TenantHeader}, rule.HeaderName...), rule.IdentityHeaders()...)
+	if rule.Identity.JWT.Claim != "" {
+		headers = append(headers, "Authorization")
+	}
 	for _, name := range headers {
 		if name != "" {
 			t.names[strings.ToLower(name)] = true
