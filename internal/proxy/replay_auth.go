@@ -95,8 +95,9 @@ func (q *question) rewrite(pr *httputil.ProxyRequest) {
 			delete(out.Header, name)
 		}
 	}
-	out.Header.Del("Expect")
-	out.Header.Del("Content-Length")
+	for _, name := range [...]string{"Expect", "Content-Length", "Te"} { // of the request, and of its connection
+		out.Header.Del(name)
+	}
 	uri := target(pr.In)
 	out.Header.Set("X-Forwarded-Method", pr.In.Method)
 	out.Header.Set("X-Forwarded-Uri", uri)

@@ -117,7 +117,7 @@ func bearer(values []string) (string, error) {
 		return "", nil
 	}
 	if len(values) > 1 {
-		return "", invalidToken("stands beside another Authorization header")
+		return "", invalidToken("stands beside other credentials")
 	}
 	scheme, raw, _ := strings.Cut(values[0], " ")
 	raw = strings.TrimLeft(raw, " ")
