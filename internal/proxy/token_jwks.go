@@ -50,7 +50,6 @@ func newRemoteKeys(at string, m *metrics.Metrics, log *zap.Logger) *remoteKeys {
 		url: at, age: jwksAge, limit: rate.NewLimiter(rate.Every(jwksEvery), jwksBurst), log: log, metrics: m,
 		failed: errors.New("identity.jwt.jwks_url was not asked yet"),
 		client: &http.Client{
-			Timeout:       jwksTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment, // identity providers are often outside
@@ -157,7 +156,9 @@ func (k *remoteKeys) fetch() (*keySet, error) {
 	if err != nil {
 		return nil, errors.New("identity.jwt.jwks_url is no URL")
 	}
-	text, err := k.get()
+	ctx, cancel := context.WithTimeout(context.Background(), jwksTimeout)
+	defer cancel()
+	text, err := k.get(ctx)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
@@ -171,8 +172,8 @@ func (k *remoteKeys) fetch() (*keySet, error) {
 	return keys, nil
 }
 
-func (k *remoteKeys) get() ([]byte, error) {
-	req, err := http.NewRequest(http.MethodGet, k.url, nil)
+func (k *remoteKeys) get(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
 	if err != nil {
 		return nil, err
 	}

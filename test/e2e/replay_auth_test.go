@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -54,7 +55,7 @@ func TestAPermissionTakenAwayStopsReplays(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := p.send(t, paying(k)).fresh(t, direct.status)
-			if string(got.body) != string(direct.body) {
+			if !bytes.Equal(got.body, direct.body) {
 				t.Errorf("%d: another body: %.100q", got.status, got.body)
 			}
 			for _, name := range []string{"Set-Cookie", "WWW-Authenticate", "Location", "Content-Type"} {
