@@ -151,7 +151,11 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 		return
 	}
 	e.Key = "given"
-	scope, refused := rule.Scope(r.Header.Values)
+	if rule.Identity.JWT.Claim != "" {
+		e.StoreKey = "depends on the caller whom the token names; explain verifies no tokens"
+		return
+	}
+	scope, refused := rule.Scope(r.Header.Values, nil)
 	if refused != nil {
 		e.answer(refused)
 		return

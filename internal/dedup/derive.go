@@ -30,7 +30,7 @@ func (r *Rule) Operation(scope Scope, key Key, req Request) (Operation, *Rejecti
 		}
 		op.ID, op.TTL = scope.DerivedID(derived), derived.TTL
 	}
-	op.ReplayScope = r.ReplayScope(op.ID, req.Header)
+	op.ReplayScope = r.ReplayScope(op.ID, req.Header, scope.subject)
 	if r.MaxLiveKeysPerScope > 0 {
 		op.Scope = scope.Name()
 	}

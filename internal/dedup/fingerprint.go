@@ -144,8 +144,10 @@ func sortedQuery(query string) ([]parameter, bool) {
 type ReplayScope [sha256.Size]byte
 
 // ReplayScope returns the digest of the rule's replay_scope_headers. It is bound to the
-// operation's ID, so that equal credentials can't be recognised across records.
-func (r *Rule) ReplayScope(id ID, header Header) ReplayScope {
+// operation's ID, so that equal credentials can't be recognised across records. Of a
+// verified token only the subject counts, which is part of the ID: a token that was
+// renewed between two tries is another one of the same caller.
+func (r *Rule) ReplayScope(id ID, header Header, subject *Subject) ReplayScope {
 	if len(r.ReplayScopeHeaders) == 0 {
 		return ReplayScope{}
 	}
@@ -153,6 +155,9 @@ func (r *Rule) ReplayScope(id ID, header Header) ReplayScope {
 	b = appendPart(b, "idemproxy replay scope 1")
 	b = appendPart(b, string(id))
 	for _, name := range r.ReplayScopeHeaders {
+		if subject != nil && strings.EqualFold(name, "Authorization") {
+			continue
+		}
 		b = appendHeader(b, name, header(name))
 	}
 	return sha256.Sum256(b)

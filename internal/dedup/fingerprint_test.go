@@ -256,11 +256,11 @@ func TestFingerprintOff(t *testing.T) {
 
 func TestReplayScope(t *testing.T) {
 	r := rule(t, func(r *dedup.Rule) { r.ReplayScopeHeaders = []string{"Authorization", "Cookie"} })
-	golden := rule(t, nil).ReplayScope("id-1", headers("authorization: Bearer x"))
+	golden := rule(t, nil).ReplayScope("id-1", headers("authorization: Bearer x"), nil)
 	if got := hex.EncodeToString(golden[:]); got != "82445294a342f6cf4a15ba842fdddcf07b3951e3c9702d75f9f359807d6124a9" {
 		t.Errorf("replay scope is %s: every live answer would be refused after an upgrade", got)
 	}
-	golden = r.ReplayScope("id-1", headers("Cookie: a=1", "Cookie: b=2"))
+	golden = r.ReplayScope("id-1", headers("Cookie: a=1", "Cookie: b=2"), nil)
 	if got := hex.EncodeToString(golden[:]); got != "11a51854adc338e5e5cf23de39ff5283fb896f9cce888c0b42081347ee1b0ee9" {
 		t.Errorf("replay scope is %s: every live answer would be refused after an upgrade", got)
 	}
@@ -274,17 +274,26 @@ func TestReplayScope(t *testing.T) {
 		if lines != "" {
 			list = strings.Split(lines, "|")
 		}
-		got := r.ReplayScope("id-1", headers(list...))
+		got := r.ReplayScope("id-1", headers(list...), nil)
 		if first, ok := seen[got]; ok {
 			t.Errorf("%q and %q share a replay scope", first, lines)
 		}
 		seen[got] = lines
-		if other := r.ReplayScope("id-2", headers(list...)); other == got {
+		if other := r.ReplayScope("id-2", headers(list...), nil); other == got {
 			t.Errorf("%q can be recognised across IDs", lines)
 		}
 	}
+	renewed := func(lines ...string) dedup.ReplayScope {
+		return r.ReplayScope("id-1", headers(lines...), &dedup.Subject{Claim: "sub", Value: "a"})
+	}
+	if renewed("Authorization: Bearer x") != renewed("Authorization: Bearer y") {
+		t.Error("a renewed token of the same caller is another replay scope")
+	}
+	if renewed("Cookie: a") == renewed("Cookie: b") {
+		t.Error("beside a verified token other headers don't count")
+	}
 	off := rule(t, func(r *dedup.Rule) { r.ReplayScopeHeaders = nil })
-	if got := off.ReplayScope("id-1", headers("Authorization: a")); got != (dedup.ReplayScope{}) {
+	if got := off.ReplayScope("id-1", headers("Authorization: a"), nil); got != (dedup.ReplayScope{}) {
 		t.Errorf("without headers the replay scope is %x", got)
 	}
 }

@@ -16,6 +16,8 @@ const (
 	ReasonBadRequest          Reason = "bad_request"
 	ReasonMissingIdentity     Reason = "missing_identity"
 	ReasonInvalidIdentity     Reason = "invalid_identity"
+	ReasonInvalidToken        Reason = "invalid_token"
+	ReasonIdentityUnavailable Reason = "identity_unavailable"
 	ReasonRequestTooLarge     Reason = "request_too_large"
 	ReasonRequestTimeout      Reason = "request_timeout"
 	ReasonInProgress          Reason = "in_progress"
@@ -24,6 +26,7 @@ const (
 	ReasonReplayScope         Reason = "replay_scope"
 	ReasonResponseNotStored   Reason = "response_not_stored"
 	ReasonTooManyKeys         Reason = "too_many_keys"
+	ReasonReplayAuth          Reason = "replay_auth_unavailable"
 	ReasonOverloaded          Reason = "overloaded"
 	ReasonRecordUnreadable    Reason = "record_unreadable"
 	ReasonStoreUnavailable    Reason = "store_unavailable"
@@ -35,9 +38,10 @@ const (
 // Reasons returns the whole list, in the order in which the checks are made.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonMissingKey, ReasonInvalidKey, ReasonBadRequest, ReasonMissingIdentity, ReasonInvalidIdentity,
+		ReasonMissingKey, ReasonInvalidKey, ReasonBadRequest, ReasonInvalidToken, ReasonIdentityUnavailable,
+		ReasonMissingIdentity, ReasonInvalidIdentity,
 		ReasonRequestTooLarge, ReasonRequestTimeout, ReasonOverloaded, ReasonInProgress, ReasonOutcomeUnknown, ReasonKeyReuse,
-		ReasonReplayScope, ReasonResponseNotStored, ReasonTooManyKeys, ReasonRecordUnreadable, ReasonStoreUnavailable,
+		ReasonReplayScope, ReasonResponseNotStored, ReasonReplayAuth, ReasonTooManyKeys, ReasonRecordUnreadable, ReasonStoreUnavailable,
 		ReasonUpstreamUnreachable, ReasonUpstreamTimeout, ReasonUpstreamFailed,
 	}
 }

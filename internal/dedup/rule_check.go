@@ -91,7 +91,7 @@ func (r *Rule) checkAnswers(c *checks) {
 		c.that(s.valid(), fmt.Sprintf("release_statuses[%d]", i), `must be a status code from 200 to 599, such as 429, or a class, such as "5xx"`)
 	}
 	c.that(r.DocsURL == "" || isURL(r.DocsURL), "docs_url", "must be an absolute URL, such as https://example.com/docs/idempotency")
-	c.that(r.ReplayAuth.URL == "" || isHTTP(r.ReplayAuth.URL), "replay_auth.url", "must be an http:// or https:// URL, such as http://auth:9000/check")
+	c.that(r.ReplayAuth.URL == "" || isHTTP(r.ReplayAuth.URL), "replay_auth.url", "must be an http:// or https:// URL without a user, such as http://auth:9000/check")
 }
 
 func (r *Rule) checkFingerprint(c *checks) {

@@ -51,8 +51,9 @@ func (r *Rule) checkToken(c *checks) {
 		return
 	}
 	c.that(given == 1, "identity.jwt", "set exactly one of jwks_url, jwks_file and secret_file: a token that nobody verifies names nobody")
-	c.that(t.JWKSURL == "" || isHTTP(t.JWKSURL), "identity.jwt.jwks_url", "must be an http:// or https:// URL, such as https://id.example.com/.well-known/jwks.json")
+	c.that(t.JWKSURL == "" || isHTTP(t.JWKSURL), "identity.jwt.jwks_url", "must be an http:// or https:// URL without a user, such as https://id.example.com/.well-known/jwks.json")
 	c.that(r.IdentityHeader == "", "identity_header", "is short for identity.headers: with identity.jwt, name it there")
+	c.that(!hasName(r.Identity.Headers, "Authorization"), "identity.headers", "has Authorization, where identity.jwt finds the token: a renewed token would be another caller")
 	c.that(!hasName(r.HeaderName, "Authorization"), "header_name", "is where identity.jwt finds the token: a caller is not its key")
 }
 
@@ -84,8 +85,8 @@ func isURL(s string) bool {
 	return err == nil && u.Host != "" && !strings.ContainsAny(s, "<> \"")
 }
 
-// isHTTP reports whether s is a URL that can be asked.
+// isHTTP reports whether s is a URL that can be asked, without a password in it.
 func isHTTP(s string) bool {
 	u, err := url.Parse(s)
-	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+	return err == nil && u.Host != "" && u.User == nil && (u.Scheme == "http" || u.Scheme == "https")
 }

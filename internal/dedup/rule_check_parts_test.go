@@ -46,6 +46,9 @@ func TestRulePartsChecked(t *testing.T) {
 		{token(func(j *dedup.JWT) { j.Claim = "" }), "identity.jwt"},
 		{token(func(j *dedup.JWT) { j.OnInvalid = "pass" }), "identity.jwt.on_invalid"},
 		{token(func(j *dedup.JWT) { j.SecretFile, j.JWKSURL = "", "id.example.com" }), "identity.jwt.jwks_url"},
+		{token(func(j *dedup.JWT) { j.SecretFile, j.JWKSURL = "", "https://user:password@id.example.com/" }), "identity.jwt.jwks_url"},
+		{func(r *dedup.Rule) { token(func(*dedup.JWT) {})(r); r.Identity.Headers = []string{"authorization"} }, "identity.headers"},
+		{func(r *dedup.Rule) { token(func(*dedup.JWT) {})(r); r.HeaderName = dedup.Names{"Authorization"} }, "header_name"},
 
 		{codes(dedup.ReasonKeyReuse, "IDEMPOTENCY_CONFLICT"), ""},
 		{codes("key_resue", "X"), "errors.codes.key_resue"},
@@ -63,6 +66,7 @@ func TestRulePartsChecked(t *testing.T) {
 		{func(r *dedup.Rule) { r.InFlight = "queue" }, "in_flight"},
 		{func(r *dedup.Rule) { r.WaitTimeout = 0 }, "wait_timeout"},
 		{func(r *dedup.Rule) { r.ReplayAuth.URL = "auth:9000" }, "replay_auth.url"},
+		{func(r *dedup.Rule) { r.ReplayAuth.URL = "http://user@auth:9000" }, "replay_auth.url"},
 		{func(r *dedup.Rule) { r.ReplayAuth.Timeout = 0 }, "replay_auth.timeout"},
 		{func(r *dedup.Rule) { r.MaxLiveKeysPerScope = -1 }, "max_live_keys_per_scope"},
 	} {

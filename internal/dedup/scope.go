@@ -10,16 +10,37 @@ import (
 // A Scope is the space in which a key counts: the same key in two scopes is two
 // operations.
 type Scope struct {
-	Version    string  // the rule's version
-	Tenant     *string // nil: the rule knows no tenants, or this one may be missing and is
-	Principals []*string
-	Route      string // the rule's name if the rule is scoped by route, otherwise ""
+	Version    string    // the rule's version
+	Tenant     *string   // nil: the rule knows no tenants, or this one may be missing and is
+	Principals []*string // what names the caller, in the rule's order; nil: missing, and may be
+	Route      string    // the rule's name if the rule is scoped by route, otherwise ""
+
+	subject *Subject // of the token that was verified; it is among Principals
 }
 
-// Scope reads the scope of a request from the rule's tenant and identity headers. It
+// A Subject is the caller that a verified token names: the value of a claim, which is
+// unique within the token's issuer.
+type Subject struct {
+	Issuer string // the token's iss; "" if it has none
+	Claim  string // the name of the claim
+	Value  string
+}
+
+// principal joins the parts. It begins with a byte that no header has, so that a caller
+// can't name another's subject in a header.
+func (s *Subject) principal() *string {
+	b := []byte("\x00token")
+	b = appendPart(b, s.Issuer)
+	b = appendPart(b, s.Claim)
+	b = appendPart(b, s.Value)
+	return new(string(b))
+}
+
+// Scope reads the scope of a request from the rule's tenant and identity headers, and
+// from the subject of its token, which was verified before; nil stands for none. It
 // returns a *Rejection when one is missing and may not be (missing_identity), or is
 // sent more than once, too long, or not printable ASCII (invalid_identity).
-func (r *Rule) Scope(header Header) (Scope, *Rejection) {
+func (r *Rule) Scope(header Header, subject *Subject) (Scope, *Rejection) {
 	s := Scope{Version: r.Version}
 	if r.ScopeByRoute {
 		s.Route = r.Name
@@ -37,7 +58,27 @@ func (r *Rule) Scope(header Header) (Scope, *Rejection) {
 		}
 		s.Principals = append(s.Principals, p)
 	}
+	if r.Identity.JWT.Claim != "" {
+		p, rejected := r.subject(subject)
+		if rejected != nil {
+			return Scope{}, rejected
+		}
+		s.Principals, s.subject = append(s.Principals, p), subject
+	}
 	return s, nil
+}
+
+// subject is the principal of a token; nil stands for a missing one.
+func (r *Rule) subject(s *Subject) (*string, *Rejection) {
+	switch {
+	case s == nil && r.Identity.OnMissing == IdentityReject:
+		return nil, reject(ReasonMissingIdentity, "This request needs a valid bearer token in the header Authorization, which says who is calling.")
+	case s == nil:
+		return nil, nil
+	case len(s.Value) > r.MaxScopeLength:
+		return nil, reject(ReasonInvalidIdentity, "The claim %s of the bearer token is longer than %d bytes.", s.Claim, r.MaxScopeLength)
+	}
+	return s.principal(), nil
 }
 
 // principal reads one identity header; nil stands for a missing one. Its rejections

@@ -143,12 +143,63 @@ func TestScope(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, rejection := rule(t, tc.rule).Scope(headers(tc.lines...))
+			got, rejection := rule(t, tc.rule).Scope(headers(tc.lines...), nil)
 			wantRejection(t, rejection, tc.reason, tc.detail)
 			if !equalScopes(got, tc.want) {
 				t.Errorf("scope %s, want %s", got.ID("k"), tc.want.ID("k"))
 			}
 		})
+	}
+}
+
+// TestScopeOfSubjects: callers that tokens name differ from each other and from all that
+// headers name.
+func TestScopeOfSubjects(t *testing.T) {
+	token := func(r *dedup.Rule) { r.Identity.JWT.Claim, r.Identity.JWT.SecretFile = "sub", "/secret" }
+	anonymous := func(r *dedup.Rule) { token(r); r.Identity.OnMissing = dedup.IdentityAnonymous }
+	both := func(r *dedup.Rule) { token(r); r.Identity.Headers = []string{"X-Account"} }
+	account := func(r *dedup.Rule) { r.Identity.Headers = []string{"X-Account"} }
+	subject := func(issuer, claim, value string) *dedup.Subject {
+		return &dedup.Subject{Issuer: issuer, Claim: claim, Value: value}
+	}
+	seen := map[dedup.ID]int{}
+	for i, tc := range []struct {
+		rule    func(*dedup.Rule)
+		subject *dedup.Subject
+		lines   []string
+	}{
+		{account, nil, []string{"X-Account: x"}},
+		{token, subject("", "sub", "x"), nil},
+		{token, subject("i", "sub", "x"), nil},
+		{token, subject("j", "sub", "x"), nil},
+		{token, subject("i", "email", "x"), nil},
+		{token, subject("i", "sub", "y"), nil},
+		{token, subject("is", "ub", "x"), nil},
+		{token, subject("i", "subx", ""), nil},
+		{anonymous, nil, nil},
+		{both, subject("i", "sub", "x"), []string{"X-Account: x"}},
+		{both, subject("i", "sub", "y"), []string{"X-Account: x"}},
+		{both, subject("i", "sub", "x"), []string{"X-Account: y"}},
+		{token, subject("i", "sub", "x y\x00é"), nil},
+	} {
+		scope, rejection := rule(t, tc.rule).Scope(headers(tc.lines...), tc.subject)
+		if rejection != nil {
+			t.Fatalf("caller %d: %v", i, rejection)
+		}
+		id := scope.ID("k")
+		if first, ok := seen[id]; ok {
+			t.Errorf("callers %d and %d are one", first, i)
+		}
+		seen[id] = i
+	}
+	_, rejection := rule(t, token).Scope(headers("X-Account: x"), nil)
+	wantRejection(t, rejection, "missing_identity", "bearer token")
+	_, rejection = rule(t, both).Scope(headers(), subject("i", "sub", "x"))
+	wantRejection(t, rejection, "missing_identity", "X-Account")
+	_, rejection = rule(t, token).Scope(headers(), subject("i", "sub", strings.Repeat("x", 256)))
+	wantRejection(t, rejection, "invalid_identity", "longer than 255")
+	if _, rejection := rule(t, nil).Scope(headers(), subject("i", "sub", "x")); rejection != nil {
+		t.Errorf("a rule without tokens refuses: %v", rejection)
 	}
 }
 
@@ -165,7 +216,7 @@ func TestIdentityIsNeverRepeated(t *testing.T) {
 			{"X-Tenant: " + value},
 			{"X-Tenant: " + value, "X-Tenant: " + value},
 		} {
-			_, rejection := r.Scope(headers(lines...))
+			_, rejection := r.Scope(headers(lines...), nil)
 			if rejection == nil {
 				t.Errorf("%q is accepted", lines)
 			} else if strings.Contains(rejection.Error()+rejection.Detail, "SEKRIT") {
@@ -194,7 +245,7 @@ func TestTokens(t *testing.T) {
 func TestScopeOfCredentials(t *testing.T) {
 	r := rule(t, func(r *dedup.Rule) { r.IdentityHeader = "authorization" })
 	id := func(value string) dedup.ID {
-		s, rejection := r.Scope(func(string) []string { return []string{value} })
+		s, rejection := r.Scope(func(string) []string { return []string{value} }, nil)
 		if rejection != nil {
 			t.Fatalf("%q: %v", value, rejection)
 		}
@@ -203,7 +254,7 @@ func TestScopeOfCredentials(t *testing.T) {
 	if id("Bearer abc") == id("Bearer abd") || id("Bearer a") == id("Basic a") {
 		t.Error("two credentials are one caller")
 	}
-	if _, rejection := r.Scope(func(string) []string { return []string{"Bearer\tabc"} }); rejection == nil {
+	if _, rejection := r.Scope(func(string) []string { return []string{"Bearer\tabc"} }, nil); rejection == nil {
 		t.Error("a tab is no part of credentials")
 	}
 	other := rule(t, func(r *dedup.Rule) { r.IdentityHeader = "X-Account" })

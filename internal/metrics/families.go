@@ -12,6 +12,8 @@ type families struct {
 	lostLeases      *prometheus.CounterVec
 	callersGone     *prometheus.CounterVec
 	would           *prometheus.CounterVec
+	replayAuths     *prometheus.CounterVec
+	jwksFetches     *prometheus.CounterVec
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
@@ -41,6 +43,10 @@ func newFamilies() families {
 			"Callers that hung up before the response to their guarded request was delivered.", "route"),
 		would: counter("would_total",
 			"Requests of rules in mode observe, all of them passed through, by what enforce would have done with them.", "route", "outcome"),
+		replayAuths: counter("replay_auths_total",
+			"Questions to replay_auth whether a caller may have a replay, by rule and result.", "route", "result"),
+		jwksFetches: counter("jwks_fetches_total",
+			"Attempts to fetch the keys of callers' tokens; on a failure those at hand stay in use.", "result"),
 		storeFailures: counter("store_failures_total",
 			"Store operations that failed.", "op"),
 		configReloads: counter("config_reloads_total",
@@ -69,7 +75,7 @@ func newFamilies() families {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.would, f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

@@ -26,6 +26,18 @@ const (
 	CauseLease = "lease"
 )
 
+// Results of asking whether a caller may have a replay: the label "result" of
+// idemproxy_replay_auths_total.
+const (
+	ReplayAllowed     = "allowed"
+	ReplayRefused     = "refused"
+	ReplayUnavailable = "unavailable"
+)
+
+// ReasonReplayRefused is the reason of a replay that replay_auth refused, with an answer of
+// its own.
+const ReasonReplayRefused = "replay_refused"
+
 // Operations of a store: the label "op".
 const (
 	OpClaim    = "claim"
@@ -41,7 +53,7 @@ const (
 const other = "other"
 
 // Reasons returns the codes of the proxy's own answers (contract §4) that
-// Route.Rejected knows: those counted by idemproxy_conflicts_total, and those counted by
+// Route.Rejected knows, and ReasonReplayRefused: those counted by idemproxy_conflicts_total, and those counted by
 // idemproxy_rejects_total. Any other code is counted there as "other"; a new code needs
 // a line here.
 func Reasons() (conflicts, rejects []string) {
@@ -58,10 +70,14 @@ func Reasons() (conflicts, rejects []string) {
 		"bad_request",
 		"missing_identity",
 		"invalid_identity",
+		"invalid_token",
+		"identity_unavailable",
 		"request_too_large",
 		"request_timeout",
 		"store_unavailable",
 		"record_unreadable",
+		"replay_auth_unavailable",
+		ReasonReplayRefused,
 		"overloaded",
 		"too_many_keys",
 	}
@@ -82,6 +98,11 @@ func forecasts() []string {
 // causes returns the known causes of an unknown outcome.
 func causes() []string {
 	return []string{CauseTimeout, CauseConnection, CauseBody, CauseStore, CauseLease}
+}
+
+// replayAuths returns the known results of asking for a replay.
+func replayAuths() []string {
+	return []string{ReplayAllowed, ReplayRefused, ReplayUnavailable}
 }
 
 // operations returns the known operations of a store.

@@ -40,6 +40,7 @@ func New(version string) *Metrics {
 	}
 	m.operations = resolve(operations(), m.operation)
 	resolve([]string{"success", "failure"}, func(result string) prometheus.Counter {
+		m.families.jwksFetches.WithLabelValues(result)
 		return m.families.configReloads.WithLabelValues(result)
 	})
 	buffered := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -113,9 +114,17 @@ func (m *Metrics) RecordSize(bytes int) { m.families.records.Observe(float64(byt
 // ConfigReload counts an attempt to load a changed configuration: ok says that it is in
 // force now, otherwise the old one stayed.
 func (m *Metrics) ConfigReload(ok bool) {
-	result := "failure"
+	m.families.configReloads.WithLabelValues(result(ok)).Inc()
+}
+
+// JWKSFetch counts an attempt to fetch the keys of callers' tokens.
+func (m *Metrics) JWKSFetch(ok bool) {
+	m.families.jwksFetches.WithLabelValues(result(ok)).Inc()
+}
+
+func result(ok bool) string {
 	if ok {
-		result = "success"
+		return "success"
 	}
-	m.families.configReloads.WithLabelValues(result).Inc()
+	return "failure"
 }

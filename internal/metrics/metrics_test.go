@@ -24,6 +24,8 @@ func want() map[string][]string {
 		"idemproxy_unknown_outcomes_total":    routes("cause", "timeout", "connection", "body", "store", "lease"),
 		"idemproxy_lost_leases_total":         {"route=payments"},
 		"idemproxy_callers_gone_total":        {"route=payments"},
+		"idemproxy_replay_auths_total":        routes("result", "allowed", "refused", "unavailable"),
+		"idemproxy_jwks_fetches_total":        {"result=success", "result=failure"},
 		"idemproxy_store_failures_total":      {"op=claim", "op=renew", "op=complete", "op=release", "op=enroll", "op=dismiss", "op=ping"},
 		"idemproxy_store_duration_seconds":    {"op=claim", "op=renew", "op=complete", "op=release", "op=enroll", "op=dismiss", "op=ping"},
 		"idemproxy_upstream_duration_seconds": {"route=payments"},
@@ -123,6 +125,18 @@ func TestEvents(t *testing.T) {
 			map[string]float64{
 				"idemproxy_lost_leases_total{route=payments}":  1,
 				"idemproxy_callers_gone_total{route=payments}": 1,
+			},
+		},
+		"replay auth, keys of tokens": {
+			func(m *metrics.Metrics, r *metrics.Route) {
+				r.ReplayAuth(metrics.ReplayRefused)
+				m.JWKSFetch(true)
+				m.JWKSFetch(false)
+			},
+			map[string]float64{
+				"idemproxy_replay_auths_total{result=refused,route=payments}": 1,
+				"idemproxy_jwks_fetches_total{result=success}":                1,
+				"idemproxy_jwks_fetches_total{result=failure}":                1,
 			},
 		},
 		"in flight": {

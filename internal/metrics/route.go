@@ -31,6 +31,7 @@ type Route struct {
 	conflicts map[string]prometheus.Counter
 	rejects   map[string]prometheus.Counter
 	causes    map[string]prometheus.Counter
+	auths     map[string]prometheus.Counter
 }
 
 // outcome has the children of one outcome of a guarded request.
@@ -66,6 +67,7 @@ func newRoute(name string, f families) *Route {
 	})
 	r.rejects = resolve(rejects, r.reject)
 	r.causes = resolve(causes(), r.cause)
+	r.auths = resolve(replayAuths(), r.auth)
 	return r
 }
 
@@ -82,6 +84,10 @@ func (r *Route) reject(reason string) prometheus.Counter {
 
 func (r *Route) cause(cause string) prometheus.Counter {
 	return r.families.unknownOutcomes.WithLabelValues(r.name, cause)
+}
+
+func (r *Route) auth(result string) prometheus.Counter {
+	return r.families.replayAuths.WithLabelValues(r.name, result)
 }
 
 // Began counts a request in that is being served; Ended must follow.
@@ -135,6 +141,10 @@ func (r *Route) UnknownOutcome(cause string) { pick(r.causes, cause, r.cause).In
 // LostLease counts an execution whose claim was no longer its own when it renewed or
 // completed it.
 func (r *Route) LostLease() { r.lostLeases.Inc() }
+
+// ReplayAuth counts a question whether a caller may have a replay; the result is one of
+// the constants of this package.
+func (r *Route) ReplayAuth(result string) { pick(r.auths, result, r.auth).Inc() }
 
 // CallerGone counts a caller that hung up before its response was delivered.
 func (r *Route) CallerGone() { r.callersGone.Inc() }

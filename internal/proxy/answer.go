@@ -30,12 +30,15 @@ func newReplies() map[dedup.Reason]reply {
 		dedup.ReasonBadRequest:          {400, "Request is malformed", "request malformed", ""},
 		dedup.ReasonMissingIdentity:     {400, "Caller identity is missing", "caller identity missing", ""},
 		dedup.ReasonInvalidIdentity:     {400, "Caller identity is invalid", "caller identity invalid", ""},
+		dedup.ReasonInvalidToken:        {401, "Bearer token is invalid", "bearer token invalid", ""},
+		dedup.ReasonIdentityUnavailable: {503, "Caller identity can't be verified", "caller identity unverifiable; retry shortly", "true"},
 		dedup.ReasonRequestTooLarge:     {413, "Request body is too large", "request body too large", ""},
 		dedup.ReasonRequestTimeout:      {408, "Request body did not arrive in time", "request body did not arrive in time", ""},
 		dedup.ReasonOutcomeUnknown:      {409, "The outcome of the request with this Idempotency-Key is unknown", "idempotency-key outcome unknown; not executed again", "false"},
 		dedup.ReasonReplayScope:         {409, "Idempotency-Key belongs to other credentials", "idempotency-key used with other credentials", "false"},
 		dedup.ReasonResponseNotStored:   {409, "The answer for this Idempotency-Key was not kept", "idempotency-key executed; its answer was not kept", "false"},
 		dedup.ReasonTooManyKeys:         {429, "Too many idempotency keys", "too many idempotency keys in use; retry later", "true"},
+		dedup.ReasonReplayAuth:          {503, "Permission for the replay can't be checked", "replay permission unavailable; retry shortly", "true"},
 		dedup.ReasonRecordUnreadable:    {503, "The record for this Idempotency-Key can't be read", "idempotency record unreadable; retry later", "true"},
 		dedup.ReasonOverloaded:          {503, "The proxy is overloaded", "proxy overloaded; retry shortly", "true"},
 		dedup.ReasonStoreUnavailable:    {503, "Idempotency store is unavailable", "idempotency store unavailable; retry shortly", "true"},
@@ -131,6 +134,9 @@ func (p *Proxy) answer(w http.ResponseWriter, rt *route, rejection *dedup.Reject
 func (a *answers) write(w http.ResponseWriter, rejection *dedup.Rejection) int {
 	to := a.replies[rejection.Reason]
 	h := w.Header()
+	if rejection.Reason == dedup.ReasonInvalidToken {
+		h.Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, 3
+	}
 	if a.link != "" {
 		h.Set("Link", a.link)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -31,6 +32,8 @@ func contractStatus() map[dedup.Reason]int {
 		"bad_request":          400,
 		"missing_identity":     400,
 		"invalid_identity":     400,
+		"invalid_token":        401,
+		"identity_unavailable": 503,
 		"request_too_large":    413,
 		"request_timeout":      408,
 		"in_progress":          409,
@@ -40,6 +43,9 @@ func contractStatus() map[dedup.Reason]int {
 		"response_not_stored":  409,
 		"too_many_keys":        429,
 		"record_unreadable":    503,
+
+		"replay_auth_unavailable": 503,
+
 		"overloaded":           503,
 		"store_unavailable":    503,
 		"upstream_unreachable": 502,
@@ -276,6 +282,12 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 		ruleFor("/large-answer/{rest...}", func(r *dedup.Rule) { r.MaxResponseBody = 1 }),
 		ruleFor("/quota/{rest...}", func(r *dedup.Rule) { r.MaxLiveKeysPerScope = 1 }),
 	}
+	rules = append(rules,
+		ruleFor("/token/{rest...}", func(r *dedup.Rule) {
+			r.Identity.JWT.Claim, r.Identity.JWT.SecretFile = "sub", secretFile(t, testSecret)
+		}),
+		ruleFor("/far-token/{rest...}", func(r *dedup.Rule) { r.Identity.JWT.Claim, r.Identity.JWT.JWKSURL = "sub", "http://127.0.0.1:1/" }),
+		ruleFor("/asks/{rest...}", func(r *dedup.Rule) { r.ReplayAuth.URL = "http://127.0.0.1:1/" }))
 	for i := range rules {
 		rules[i].ScopeByRoute, rules[i].Name = true, fmt.Sprint("rule ", i)
 	}
@@ -318,6 +330,11 @@ func TestNothingOfTheCallerIsAnswered(t *testing.T) {
 	refused(f, "bad_request", marked("x", "SEKRIT", markedKey, "Upgrade: SEKRIT"))
 	refused(f, "missing_identity", marked("identity", "SEKRIT", markedKey))
 	refused(f, "invalid_identity", marked("identity", "SEKRIT", markedKey, "X-Account: SEKRIT x"))
+	refused(f, "invalid_token", marked("token", "SEKRIT", markedKey, "Authorization: Bearer SEKRIT.SEKRIT.SEKRIT"))
+	refused(f, "invalid_token", marked("token", "SEKRIT", markedKey, "Authorization: Bearer "+tokenOf(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"SEKRIT": "SEKRIT"}, map[string]any{"kid": "SEKRIT"})))
+	refused(f, "identity_unavailable", marked("far-token", "SEKRIT", markedKey, "Authorization: Bearer SEKRIT.SEKRIT.SEKRIT"))
+	served(marked("asks", "SEKRIT", markedKey))
+	refused(f, "replay_auth_unavailable", marked("asks", "SEKRIT", markedKey))
 	refused(f, "request_too_large", marked("x", "SEKRIT-SEKRIT-SEKRIT", markedKey))
 	refused(f, "request_timeout", strings.TrimSuffix(marked("x", "SEKRIT+", markedKey), "+"))
 	served(marked("reuse", "SEKRIT", markedKey, "Authorization: SEKRIT"))

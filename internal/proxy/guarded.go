@@ -69,6 +69,11 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 	if decision.InDoubt != nil {
 		p.later.withdraw(decision.InDoubt)
 	}
+	if rule.ReplayAuth.URL != "" && tells(decision) {
+		if allowed, rejection := p.mayHave(w, r, o, held); !allowed {
+			return rejection
+		}
+	}
 	switch {
 	case decision.Claim != nil:
 		p.execute(w, r, o, decision.Claim, body, held)
@@ -105,7 +110,11 @@ func (rt *route) head(r *http.Request) (head, *dedup.Rejection) {
 	if rejection := rt.checkHead(r, !passes); rejection != nil || passes {
 		return head{passes: passes}, rejection
 	}
-	scope, rejection := rule.Scope(r.Header.Values)
+	caller, rejection := rt.subject(r)
+	if rejection != nil {
+		return head{}, rejection
+	}
+	scope, rejection := rule.Scope(r.Header.Values, caller)
 	return head{key: key, scope: scope}, rejection
 }
 

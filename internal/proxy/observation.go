@@ -30,6 +30,7 @@ type observation struct {
 	served      bool          // the story came to its end: nothing broke on the way to the caller
 	gone        bool          // the caller left before its answer was delivered
 	took        time.Duration // set by close
+	replayAuth  string        // what replay_auth said; "" when it was not asked
 	takenOver   bool          // from an owner whose outcome nobody knows
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
@@ -81,6 +82,12 @@ func (o *observation) replayed(status int) {
 func (o *observation) reject(r *dedup.Rejection) {
 	o.outcome, o.reason, o.err = outcomeRejected, r.Reason, r.Err
 	o.delivering()
+}
+
+// refused notes an answer of replay_auth that was passed on.
+func (o *observation) refused(status int) {
+	o.outcome, o.reason, o.status = outcomeRejected, metrics.ReasonReplayRefused, status
+	o.replayAuth = metrics.ReplayRefused
 }
 
 func (o *observation) fail(r *dedup.Rejection) {
@@ -136,6 +143,9 @@ func (o *observation) count(overhead time.Duration) {
 	if o.cause != "" {
 		m.UnknownOutcome(o.cause)
 	}
+	if o.replayAuth != "" {
+		m.ReplayAuth(o.replayAuth)
+	}
 	if o.takenOver {
 		m.UnknownOutcome(metrics.CauseLease)
 	}
@@ -153,7 +163,7 @@ func (o *observation) count(overhead time.Duration) {
 // callersFault reports whether the request ended because of what the caller sent, or did
 // not send.
 func (o *observation) callersFault() bool {
-	return o.reason == dedup.ReasonBadRequest || o.reason == dedup.ReasonRequestTimeout
+	return o.reason == dedup.ReasonBadRequest || o.reason == dedup.ReasonRequestTimeout || o.reason == dedup.ReasonInvalidToken
 }
 
 // log writes the request's one line: what happened, nothing that the caller sent. Failures
@@ -171,7 +181,7 @@ func (o *observation) log() {
 	if line == nil {
 		return
 	}
-	fields := make([]zap.Field, 0, 12)
+	fields := make([]zap.Field, 0, 13)
 	fields = append(fields,
 		zap.String("route", o.route.rule.Name),
 		zap.String("outcome", o.outcome),
@@ -186,6 +196,7 @@ func (o *observation) log() {
 	optional("would", o.would)
 	optional("key_hash", string(o.id))
 	optional("unknown", o.cause)
+	optional("replay_auth", o.replayAuth)
 	if o.upstreamFor > 0 {
 		fields = append(fields, zap.Duration("upstream", o.upstreamFor))
 	}

@@ -41,7 +41,9 @@ type Proxy struct {
 	copies   *buffers
 	budget   *budget
 	trusted  trustedProxies
-	tls      *tls.Config // of the listener; nil for plain HTTP
+	tokens   *verifiers
+	asks     *http.Transport // to replay_auth
+	tls      *tls.Config     // of the listener; nil for plain HTTP
 	log      *zap.Logger
 
 	listener, adminListener net.Listener
@@ -52,7 +54,7 @@ type Proxy struct {
 }
 
 // New makes a Proxy. It fails on what Validate or CheckRoutes would refuse, and on
-// certificates that can't be read; it neither listens nor connects.
+// certificates and keys that can't be read; it neither listens nor connects.
 func New(o Options) (*Proxy, error) {
 	up, err := newUpstream(o.Upstream)
 	if err != nil {
@@ -70,6 +72,10 @@ func New(o Options) (*Proxy, error) {
 	if len(faults) > 0 {
 		return nil, errors.New(faults[0].Path + ": " + faults[0].Message)
 	}
+	tokens, err := newVerifiers(routes, o.Metrics, o.Log)
+	if err != nil {
+		return nil, err
+	}
 	p := &Proxy{
 		options:  o,
 		routes:   routes,
@@ -80,6 +86,8 @@ func New(o Options) (*Proxy, error) {
 		copies:   newBuffers(),
 		budget:   newBudget(o.Limits, o.Metrics),
 		trusted:  trusted,
+		tokens:   tokens,
+		asks:     newAskTransport(),
 		tls:      listenTLS,
 		log:      o.Log,
 		later:    newBackground(),

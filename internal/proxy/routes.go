@@ -21,6 +21,7 @@ type route struct {
 	metrics *metrics.Route
 	twins   twins
 	answers *answers
+	tokens  *verifier // nil if the rule reads none
 }
 
 // routes finds the rule of a request by the patterns of net/http's ServeMux, which is
@@ -215,6 +216,9 @@ func newTwins(rule *dedup.Rule) twins {
 	headers := append(append([]string{rule.TenantHeader}, rule.HeaderName...), rule.IdentityHeaders()...)
 	for _, source := range rule.KeyFrom {
 		headers = append(headers, source.Header)
+	}
+	if rule.Identity.JWT.Claim != "" {
+		headers = append(headers, "Authorization")
 	}
 	for _, name := range headers {
 		if name != "" {

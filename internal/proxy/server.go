@@ -48,6 +48,7 @@ func (p *Proxy) AdminAddr() net.Addr {
 // to others. It returns an error only when a listener failed.
 func (p *Proxy) Serve(ctx context.Context) error {
 	main, admin := p.servers()
+	p.tokens.fetch()
 	failed := make(chan error, 2)
 	serve := func(s *http.Server, l net.Listener) {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -66,6 +67,7 @@ func (p *Proxy) Serve(ctx context.Context) error {
 	p.drain(main)
 	admin.Close()
 	p.upstream.close()
+	p.asks.CloseIdleConnections()
 	return err
 }
 
