@@ -58,11 +58,25 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 		o.abandon()
 		return nil
 	}
-	op, rejection := rule.Operation(scope, key, dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
+	op, rejection := p.operation(r, rule, scope, key, body)
 	if rejection != nil {
 		return rejection
 	}
 	return p.decide(w, r, o, op, body, &held)
+}
+
+// largeBody is from which size on the bodies that are read at a time are bounded.
+const largeBody = 64 << 10
+
+// operation makes of a request what is decided about. To read a body takes several times
+// its memory for a moment, so that no more large ones are read at a time than there are
+// processors: more would not be read sooner.
+func (p *Proxy) operation(r *http.Request, rule *dedup.Rule, scope dedup.Scope, key dedup.Key, body []byte) (dedup.Operation, *dedup.Rejection) {
+	if len(body) > largeBody && rule.ReadsBody() {
+		p.budget.readers <- struct{}{}
+		defer func() { <-p.budget.readers }()
+	}
+	return rule.Operation(scope, key, dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
 }
 
 // decide asks what becomes of an operation, and does it. A caller that leaves from now on
