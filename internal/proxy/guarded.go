@@ -65,14 +65,14 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 	return p.decide(w, r, o, op, body, &held)
 }
 
-// largeBody is from which size on the bodies that are read at a time are bounded.
-const largeBody = 64 << 10
+// readInTurns is the size of a body, in bytes, above which it is read in turn.
+const readInTurns = 64 << 10
 
 // operation makes of a request what is decided about. To read a body takes several times
 // its memory for a moment, so that no more large ones are read at a time than there are
 // processors: more would not be read sooner.
 func (p *Proxy) operation(r *http.Request, rule *dedup.Rule, scope dedup.Scope, key dedup.Key, body []byte) (dedup.Operation, *dedup.Rejection) {
-	if len(body) > largeBody && rule.ReadsBody() {
+	if len(body) > readInTurns && rule.ReadsBody() {
 		p.budget.readers <- struct{}{}
 		defer func() { <-p.budget.readers }()
 	}
