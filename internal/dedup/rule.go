@@ -1,6 +1,9 @@
 package dedup
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Rule is the idempotency policy of a route: which requests it guards, what makes
 // two of them the same operation, and what is done with their answers. The yaml tags
@@ -129,6 +132,11 @@ func (r *Rule) IdentityHeaders() []string {
 // TenantRequired reports whether a request without a tenant is refused.
 func (r *Rule) TenantRequired() bool {
 	return r.TenantHeader != "" && (r.RequireTenant == nil || *r.RequireTenant)
+}
+
+// ReadsBody reports whether bodies are read for more than their bytes.
+func (r *Rule) ReadsBody() bool {
+	return r.Fingerprint.Body != BodyExact || slices.ContainsFunc(r.KeyFrom, func(s KeySource) bool { return s.JSON != "" || s.Form != "" })
 }
 
 // Releases reports whether an answer of this status means that the request was not

@@ -258,7 +258,7 @@ func TestScopeOfCredentials(t *testing.T) {
 		t.Error("a tab is no part of credentials")
 	}
 	other := rule(t, func(r *dedup.Rule) { r.IdentityHeader = "X-Account" })
-	if _, rejection := other.Scope(func(string) []string { return []string{"a b"} }); rejection == nil {
+	if _, rejection := other.Scope(func(string) []string { return []string{"a b"} }, nil); rejection == nil {
 		t.Error("another identity has no spaces")
 	}
 }

@@ -3,6 +3,7 @@ package dedup_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -93,7 +94,7 @@ func slowPlain(text string) bool {
 	for {
 		token, err := d.Token()
 		if err != nil {
-			return err == io.EOF
+			return errors.Is(err, io.EOF)
 		}
 		top := levels[len(levels)-1]
 		if token == json.Delim('}') || token == json.Delim(']') {
@@ -216,7 +217,7 @@ func slowForm(body string) (map[string][]string, error) {
 	r := multipart.NewReader(strings.NewReader(body), "B")
 	for {
 		p, err := r.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return fields, nil
 		}
 		if err != nil {

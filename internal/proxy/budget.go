@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -20,12 +21,13 @@ type budget struct {
 	most     int64 // 0: no bound
 	bytes    *semaphore.Weighted
 	size     int64
+	readers  chan struct{} // has room for those who read a large body; see operation
 	metrics  *metrics.Metrics
 }
 
 func newBudget(c LimitsConfig, m *metrics.Metrics) *budget {
 	size := int64(c.MaxBufferedBytes)
-	return &budget{most: int64(c.MaxConcurrent), bytes: semaphore.NewWeighted(size), size: size, metrics: m}
+	return &budget{most: int64(c.MaxConcurrent), bytes: semaphore.NewWeighted(size), size: size, readers: make(chan struct{}, runtime.GOMAXPROCS(0)), metrics: m}
 }
 
 // enter admits one more request, until leave is called.

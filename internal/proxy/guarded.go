@@ -52,11 +52,25 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 		o.abandon()
 		return nil
 	}
-	op, rejection := o.route.operation(r, head, body)
+	op, rejection := p.operation(r, o.route.rule, head, body)
 	if rejection != nil {
 		return rejection
 	}
 	return p.decide(w, r, o, op, body, &held)
+}
+
+// readInTurns is the size of a body, in bytes, above which it is read in turn.
+const readInTurns = 64 << 10
+
+// operation makes of a request what is decided about. To read a body takes several times
+// its memory for a moment, so that no more large ones are read at a time than there are
+// processors: more would not be read sooner.
+func (p *Proxy) operation(r *http.Request, rule *dedup.Rule, h head, body []byte) (dedup.Operation, *dedup.Rejection) {
+	if len(body) > readInTurns && rule.ReadsBody() {
+		p.budget.readers <- struct{}{}
+		defer func() { <-p.budget.readers }()
+	}
+	return rule.Operation(h.scope, h.key, dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
 }
 
 // decide asks what becomes of an operation, and does it. A caller that leaves from now on
@@ -116,11 +130,6 @@ func (rt *route) head(r *http.Request) (head, *dedup.Rejection) {
 	}
 	scope, rejection := rule.Scope(r.Header.Values, caller)
 	return head{key: key, scope: scope}, rejection
-}
-
-// operation is a request, received whole, as the guard sees it.
-func (rt *route) operation(r *http.Request, h head, body []byte) (dedup.Operation, *dedup.Rejection) {
-	return rt.rule.Operation(h.scope, h.key, dedup.Request{Method: r.Method, Target: target(r), Header: r.Header.Values, Body: body})
 }
 
 // checkHead refuses a request that hides a key under another header's name, and one that

@@ -96,7 +96,7 @@ func (f *forecast) ask(whole bool) {
 	}
 	f.asked = time.Now()
 	f.proxy.later.run(func(ctx context.Context) {
-		op, rejection := f.o.route.operation(f.r, f.head, f.body)
+		op, rejection := f.proxy.operation(f.r, f.o.route.rule, f.head, f.body)
 		f.body = nil
 		f.held.free()
 		if rejection != nil {

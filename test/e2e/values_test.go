@@ -136,3 +136,28 @@ func sameForms(t *testing.T) []pair {
 		{"a form or text", encoded("/form", "a=1"), plain(encoded("/form", "a=1")), false},
 	}
 }
+
+// To read JSON takes several times its memory, and is hardest on a body of nothing but
+// short members; yet forty of them at once take little more than their bytes.
+func TestBoundedMemoryOfJSON(t *testing.T) {
+	up := newUpstream(t, created)
+	p := startPlain(t, setup{store: memory(), upstream: up.url, routes: byValues})
+	var body strings.Builder
+	for i := 0; body.Len() < 1<<20-100; i++ {
+		fmt.Fprintf(&body, `,"%x":1`, uint32(i)*2654435761)
+	}
+	req := request{target: "/json", body: "{" + body.String()[1:] + "}"}
+	var all []pending
+	for range 40 {
+		req.key = newKey()
+		all = append(all, p.begin(req))
+	}
+	for _, answer := range all {
+		answer.wait(t).fresh(t, 201)
+	}
+	peak := p.memory(t, "VmHWM") >> 10
+	t.Logf("peak %d MiB", peak)
+	if peak > 300 {
+		t.Errorf("40 bodies of 1 MiB took %d MiB", peak)
+	}
+}
