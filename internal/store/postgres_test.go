@@ -111,6 +111,48 @@ func TestPostgresPurges(t *testing.T) {
 	mustClaim(t, a, kept, dedup.StateAcquired)
 }
 
+// Rows that somebody holds are left for later; the others don't wait for them.
+func TestPostgresPurgesAroundLockedRows(t *testing.T) {
+	server := storetest.StartPostgres(t)
+	must(t, openPostgres(t, server.URL(), nil).Ping(t.Context())) // makes the table
+	server.Exec("DELETE FROM idempotency_keys")
+	server.Exec(`INSERT INTO idempotency_keys (id, state, token, lease_until, expires_at, data)
+		SELECT 'old' || n, 'd', '', now(), now() - n * interval '1 second', '' FROM generate_series(1, 1500) n`)
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		server.Exec("DO $$ BEGIN PERFORM 1 FROM idempotency_keys WHERE id IN ('old1', 'old700', 'old1500') FOR UPDATE; PERFORM pg_sleep(8); END $$")
+	}()
+	rows := func(n int64) func() error {
+		return func() error {
+			if got := server.Query("SELECT count(*) FROM idempotency_keys WHERE id LIKE 'old%'"); got != n {
+				return fmt.Errorf("%d rows, want %d", got, n)
+			}
+			return nil
+		}
+	}
+	eventually(t, "lock", func() error {
+		if server.Query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	for range 3 {
+		s := openPostgres(t, server.URL(), func(c *store.Config) { c.Postgres.PurgeInterval = 20 * time.Millisecond })
+		must(t, s.Ping(t.Context())) // it purges once it knows the table
+	}
+	eventually(t, "purge around the held rows", func() error {
+		select {
+		case <-held:
+			t.Fatal("it waited for the held rows")
+		default:
+		}
+		return rows(3)()
+	})
+	<-held
+	eventually(t, "purge of the rest", rows(0))
+}
+
 // A standby takes no claims, and the store finds the primary when there is one again.
 func TestPostgresReadOnlyIsNotApplied(t *testing.T) {
 	server := storetest.StartPostgres(t)

@@ -80,6 +80,18 @@ func TestRedisConformsOnACluster(t *testing.T) {
 			t.Fatalf("policy %q, error %v", policy, err)
 		}
 	})
+	t.Run("braces in prefixes", func(t *testing.T) {
+		for _, prefix := range []string{"{", "}", "{}", "a}{b:", "{{a}}:", "idem:{a}{b}:"} {
+			s := openRedis(t, "", func(c *store.Config) { onCluster(nodes)(c); c.KeyPrefix = prefix })
+			for range 5 {
+				req := request(time.Hour)
+				mustClaim(t, s, req, dedup.StateAcquired)
+				mustComplete(t, s, req, []byte("answer"))
+				mustClaim(t, s, req, dedup.StateCompleted)
+			}
+		}
+	})
+	t.Run("slots that are moving", func(t *testing.T) { movingSlotsWork(t, nodes) })
 	t.Run("moved slots are followed", func(t *testing.T) { movedSlotsAreFollowed(t, nodes) })
 	t.Run("a node that is gone is not guessed about", func(t *testing.T) { goneNodeIsRefused(t, nodes) })
 }
@@ -105,6 +117,49 @@ func movedSlotsAreFollowed(t *testing.T, nodes []*storetest.RedisServer) {
 	mustComplete(t, plain, fresh, []byte("answer"))
 	fresh.Token = dedup.NewToken()
 	mustClaim(t, waiting, fresh, dedup.StateCompleted)
+}
+
+// While a slot moves, its keys are on one node or the other, key by key (ASK).
+func movingSlotsWork(t *testing.T, nodes []*storetest.RedisServer) {
+	const prefix = "idem:{moving}:"
+	ctx := t.Context()
+	s := openRedis(t, "", func(c *store.Config) { onCluster(nodes)(c); c.KeyPrefix = prefix })
+	var reqs []dedup.ClaimRequest
+	for range 4 {
+		req := request(time.Hour)
+		mustClaim(t, s, req, dedup.StateAcquired)
+		reqs = append(reqs, req)
+	}
+	slot := int(nodes[0].Client().ClusterKeySlot(ctx, prefix).Val())
+	owner := slot * 3 / slots
+	from, to := nodes[owner], nodes[(owner+1)%3]
+	idOf := func(n *storetest.RedisServer) any { return n.Client().Do(ctx, "cluster", "myid").Val() }
+	must(t, to.Client().Do(ctx, "cluster", "setslot", slot, "importing", idOf(from)).Err())
+	must(t, from.Client().Do(ctx, "cluster", "setslot", slot, "migrating", idOf(to)).Err())
+	migrate := func(req dedup.ClaimRequest) {
+		must(t, from.Client().Migrate(ctx, "127.0.0.1", portOf(to), prefix+string(req.ID), 0, 5*time.Second).Err())
+	}
+	migrate(reqs[0])
+	migrate(reqs[1])
+	for i, req := range reqs {
+		mustClaim(t, s, req, dedup.StateAcquired) // its own, wherever it is
+		mustComplete(t, s, req, []byte("answer"))
+		mustClaim(t, s, req, dedup.StateCompleted)
+		if i >= 2 {
+			migrate(req)
+			mustClaim(t, s, req, dedup.StateCompleted)
+		}
+	}
+	fresh := request(time.Hour) // new keys begin on the new node
+	mustClaim(t, s, fresh, dedup.StateAcquired)
+	mustClaim(t, s, fresh, dedup.StateAcquired)
+	for _, node := range []*storetest.RedisServer{to, from} {
+		must(t, node.Client().Do(ctx, "cluster", "setslot", slot, "node", idOf(to)).Err())
+	}
+	mustComplete(t, s, fresh, []byte("answer"))
+	for _, req := range append(reqs, fresh) {
+		mustClaim(t, s, req, dedup.StateCompleted)
+	}
 }
 
 // moveSlot hands the slot of a key, emptied, to another node.

@@ -76,6 +76,24 @@ func TestRedisOverAUnixSocketFromAURLFile(t *testing.T) {
 	}
 }
 
+// Managed servers forbid what asks about the server; the store needs none of it.
+func TestRedisWithoutConfigAndInfo(t *testing.T) {
+	var args []string
+	for _, command := range []string{"config", "info", "client", "command", "hello", "script", "wait"} {
+		args = append(args, "--rename-command", command, "")
+	}
+	server := storetest.StartRedis(t, args...)
+	s := openRedis(t, server.Addr(), nil)
+	req := request(time.Hour)
+	mustClaim(t, s, req, dedup.StateAcquired)
+	mustComplete(t, s, req, []byte("answer"))
+	mustClaim(t, s, req, dedup.StateCompleted)
+	must(t, s.Ping(t.Context()))
+	if policy, err := s.EvictionPolicy(t.Context()); err == nil {
+		t.Errorf("the eviction policy is %q, and nobody may know it", policy)
+	}
+}
+
 func TestRedisOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	certificates(t, dir)

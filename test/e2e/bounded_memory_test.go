@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -48,7 +49,10 @@ func startPlain(t *testing.T, s setup) *proxy {
 	p := &proxy{t: t, addr: local(freePort()), admin: local(freePort()), log: &output{}, exited: make(chan struct{})}
 	p.file = filepath.Join(t.TempDir(), "idemproxy.yaml")
 	binary := filepath.Join(t.TempDir(), "idemproxy")
-	if err := os.WriteFile(binary, []byte(content), 0o700); err != nil {
+	syscall.ForkLock.RLock() // or a process that another test starts now keeps the file busy
+	err = os.WriteFile(binary, []byte(content), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, p.file, s.yaml(p.addr, p.admin))

@@ -87,3 +87,37 @@ func TestFaultTheServerIsPaused(t *testing.T) {
 		p.waitReady()
 	})
 }
+
+// A real failover of PostgreSQL: its synchronous standby refuses to write while it is one,
+// and has everything when it is promoted.
+func TestFaultAFailoverOfPostgres(t *testing.T) {
+	t.Parallel()
+	primary := startPostgresProcess(t, "wal_level=replica")
+	standby := standbyOf(t, primary)
+	k := newShim(t, primary.addr())
+	up := newWireUpstream(t, answers201)
+	p := start(t, setup{store: postgresVia(k.addr, time.Second), upstream: up.url, routes: payments})
+	done, req := request{key: newKey(), body: "x"}, request{key: newKey(), body: "y"}
+	recorded := p.twice(t, done, 201)
+	d, g := running(t, p, up, req)
+
+	k.redirect(standby.addr())
+	primary.kill()
+	lost := request{key: newKey(), body: "z"}
+	p.send(t, lost).refused(t, 503, "store_unavailable")
+	p.send(t, done).refused(t, 503, "store_unavailable") // a standby can't be claimed from
+	if ready := p.probe("/readyz"); ready != 503 {
+		t.Errorf("readyz %d on a standby", ready)
+	}
+	up.ran(t, lost.key, 0)
+	g.open()
+	first := d.wait(t).fresh(t, 201)
+	standby.exec(t, "SELECT pg_promote()")
+	p.settled(t, req).replays(t, first)
+	p.settled(t, done).replays(t, recorded)
+	p.settled(t, lost).fresh(t, 201)
+	p.waitReady()
+	for _, r := range []request{done, req, lost} {
+		up.ran(t, r.key, 1)
+	}
+}

@@ -31,6 +31,14 @@ type postgresServer struct {
 
 // startPostgres makes one. Its error is exec.ErrNotFound on a machine without PostgreSQL.
 func startPostgres(settings ...string) (*postgresServer, error) {
+	initdb := func(s *postgresServer) *exec.Cmd {
+		return s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+	}
+	return newPostgres(initdb, settings...)
+}
+
+// newPostgres starts a server on data that a command makes.
+func newPostgres(prepare func(*postgresServer) *exec.Cmd, settings ...string) (*postgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
@@ -40,7 +48,7 @@ func startPostgres(settings ...string) (*postgresServer, error) {
 		return nil, err
 	}
 	s := &postgresServer{bin: bin, dir: dir, port: freePort()}
-	if err = s.prepare(); err == nil {
+	if err = s.prepare(prepare); err == nil {
 		err = s.run(settings...)
 	}
 	if err != nil {
@@ -65,15 +73,15 @@ func postgresBin() (string, error) {
 }
 
 // prepare makes the data of a new server.
-func (s *postgresServer) prepare() error {
+func (s *postgresServer) prepare(how func(*postgresServer) *exec.Cmd) error {
 	if os.Getuid() == 0 {
 		if err := s.disown(); err != nil {
 			return err
 		}
 	}
-	initdb := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+	cmd := how(s)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd.Path, err, out)
 	}
 	return nil
 }
@@ -244,6 +252,28 @@ func startPostgresProcess(t *testing.T, settings ...string) *postgresProcess {
 	t.Helper()
 	needPostgres(t)
 	s, err := startPostgres(settings...)
+	return ownPostgres(t, s, err)
+}
+
+// standbyOf starts a standby that has everything before its primary says that it is done.
+func standbyOf(t *testing.T, primary *postgresProcess) *postgresProcess {
+	t.Helper()
+	copied := func(s *postgresServer) *exec.Cmd {
+		return s.command("pg_basebackup", "-D", s.data(), "-R", "-c", "fast", "-h", "127.0.0.1", "-p", strconv.Itoa(primary.port), "-U", "postgres")
+	}
+	s, err := newPostgres(copied)
+	standby := ownPostgres(t, s, err)
+	primary.exec(t, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+	primary.exec(t, "SELECT pg_reload_conf()")
+	eventually(t, "in step with its primary", func() bool {
+		return len(primary.texts(t, "SELECT application_name FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')")) == 1
+	})
+	return standby
+}
+
+// ownPostgres makes a server one of this test.
+func ownPostgres(t *testing.T, s *postgresServer, err error) *postgresProcess {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
