@@ -18,7 +18,8 @@ type Claim struct {
 	token Token
 	turns chan struct{} // see Withdraw
 
-	memberUntil time.Time // see renewMember
+	memberUntil time.Time  // see renewMember
+	member      sync.Mutex // so that the end of the claim has the last word about its place in its scope
 
 	mu       sync.Mutex // guards what follows
 	timer    *time.Timer
@@ -87,7 +88,7 @@ func (c *Claim) complete(ctx context.Context, completion Completion) error {
 		return err
 	}
 	if !completion.Unknown {
-		c.stayMember(completion.TTL)
+		c.stayMember()
 	}
 	return nil
 }
@@ -213,6 +214,12 @@ func (c *Claim) renew() {
 	}
 	c.noteLoss()
 	c.timer.Reset(next)
+}
+
+func (c *Claim) hasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
 }
 
 // stop ends the renewals.

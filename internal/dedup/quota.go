@@ -53,22 +53,33 @@ func (c *Claim) enroll(ctx context.Context, ttl time.Duration, limit int) (wait 
 	return wait, nil
 }
 
-// stayMember keeps the key a member of its scope, or makes it one again, for as long as its
-// entry lives. Nobody waits for it, nor for its success: it is a member by its claim, and
+// stayMember keeps the key a member of its scope, or makes it one again, for the time of
+// its record. Nobody waits for it, nor for its success: it is a member by its claim, and
 // would only leave somewhat early.
-func (c *Claim) stayMember(ttl time.Duration) {
+func (c *Claim) stayMember() {
 	if c.rule.MaxLiveKeysPerScope > 0 {
-		go func() { _, _ = c.enroll(context.Background(), ttl, 0) }()
+		go func() {
+			c.member.Lock()
+			defer c.member.Unlock()
+			_, _ = c.enroll(context.Background(), c.rule.TTL, 0)
+		}()
 	}
 }
 
 // renewMember keeps the key a member until the end of a renewed lease, as the store keeps
-// the claim. Only renewals call it.
+// the claim, unless the claim ends before. Only renewals call it.
 func (c *Claim) renewMember(until time.Time) {
-	if until.After(c.memberUntil) {
-		c.memberUntil = until
-		c.stayMember(c.rule.Lease)
+	if c.rule.MaxLiveKeysPerScope == 0 || !until.After(c.memberUntil) {
+		return
 	}
+	c.memberUntil = until
+	go func() {
+		c.member.Lock()
+		defer c.member.Unlock()
+		if !c.hasEnded() {
+			_, _ = c.enroll(context.Background(), c.rule.Lease, 0)
+		}
+	}()
 }
 
 // dismiss takes a key that is free again from the members of its scope.
@@ -76,6 +87,8 @@ func (c *Claim) dismiss(ctx context.Context) error {
 	if c.rule.MaxLiveKeysPerScope == 0 {
 		return nil
 	}
+	c.member.Lock()
+	defer c.member.Unlock()
 	if err := c.store.Dismiss(ctx, c.op.Scope, c.op.ID, c.token); err != nil {
 		return fmt.Errorf("dismiss key: %w", err)
 	}
