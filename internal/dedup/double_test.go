@@ -23,6 +23,8 @@ type double struct {
 	complete func(ctx context.Context, id dedup.ID, token dedup.Token, c dedup.Completion) (dedup.Verdict, error)
 	release  func(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error)
 
+	watch    func(id dedup.ID) (<-chan struct{}, func())
+
 	mu    sync.Mutex // guards what follows, which claims' timers use
 	renew renewal
 	start time.Time
@@ -84,6 +86,13 @@ func (d *double) Release(ctx context.Context, id dedup.ID, token dedup.Token) (d
 		return d.release(ctx, id, token)
 	}
 	return d.Store.Release(ctx, id, token)
+}
+
+func (d *double) Watch(id dedup.ID) (<-chan struct{}, func()) {
+	if d.watch != nil {
+		return d.watch(id)
+	}
+	return d.Store.Watch(id)
 }
 
 // failRenewals makes renewals fail from now on, or no more.

@@ -27,6 +27,8 @@ type observation struct {
 	err         error
 	leaseLost   bool
 	takenOver   bool          // from an owner whose outcome nobody knows
+	waited      time.Duration // for another request with the same key
+	waitResult  string        // "" if it did not have to
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
 }
@@ -75,6 +77,8 @@ func (o *observation) fail(r *dedup.Rejection) {
 	o.outcome, o.reason, o.err = outcomeFailed, r.Reason, r.Err
 }
 
+func (o *observation) waitEnded(result string) { o.waitResult = result }
+
 // sent and answered frame the time that the upstream took.
 func (o *observation) sent() { o.upstreamAt = time.Now() }
 
@@ -84,7 +88,7 @@ func (o *observation) answered() { o.upstreamFor = time.Since(o.upstreamAt) }
 func (o *observation) end() {
 	took := time.Since(o.started)
 	gone := o.request.Context().Err() != nil
-	o.count(took-o.upstreamFor, gone)
+	o.count(took-o.upstreamFor-o.waited, gone)
 	o.log(took, gone)
 }
 
@@ -104,6 +108,9 @@ func (o *observation) count(overhead time.Duration, gone bool) {
 		m.Rejected(string(o.reason), overhead)
 	default:
 		m.Failed(overhead)
+	}
+	if o.waitResult != "" {
+		m.Waited(o.waitResult)
 	}
 	if o.cause != "" {
 		m.UnknownOutcome(o.cause)
@@ -140,7 +147,7 @@ func (o *observation) log(took time.Duration, gone bool) {
 	if line == nil {
 		return
 	}
-	fields := make([]zap.Field, 0, 12)
+	fields := make([]zap.Field, 0, 13)
 	fields = append(fields,
 		zap.String("route", o.route.rule.Name),
 		zap.String("outcome", o.outcome),
@@ -156,6 +163,9 @@ func (o *observation) log(took time.Duration, gone bool) {
 	optional("unknown", o.cause)
 	if o.upstreamFor > 0 {
 		fields = append(fields, zap.Duration("upstream", o.upstreamFor))
+	}
+	if o.waited > 0 {
+		fields = append(fields, zap.Duration("waited", o.waited))
 	}
 	if o.leaseLost {
 		fields = append(fields, zap.Bool("lease_lost", true))

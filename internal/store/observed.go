@@ -59,6 +59,8 @@ func (o observed) Release(ctx context.Context, id dedup.ID, token dedup.Token) (
 	return verdict, err
 }
 
+func (o observed) Watch(id dedup.ID) (<-chan struct{}, func()) { return o.store.Watch(id) }
+
 func (o observed) Ping(ctx context.Context) error {
 	start := time.Now()
 	err := o.store.Ping(ctx)

@@ -33,6 +33,7 @@ CREATE INDEX IF NOT EXISTS %[2]s ON %[1]s (expires_at);`,
 // pgTable is the names that belong to one table, quoted.
 type pgTable struct {
 	name, index, versions string
+	channel               string // where the ends of claims are notified that somebody waits for
 	lock                  int64
 }
 
@@ -48,7 +49,8 @@ func newPGTable(name string) pgTable {
 	_, _ = hash.Write([]byte("idemproxy " + name))
 	return pgTable{
 		name: quoted(""), versions: quoted("_versions"), lock: int64(hash.Sum64()),
-		index: pgx.Identifier{parts[last] + "_expires_at"}.Sanitize(),
+		index:   pgx.Identifier{parts[last] + "_expires_at"}.Sanitize(),
+		channel: fmt.Sprintf("idemproxy_%x", hash.Sum64()),
 	}
 }
 
