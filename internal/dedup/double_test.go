@@ -23,7 +23,7 @@ type double struct {
 	complete func(ctx context.Context, id dedup.ID, token dedup.Token, c dedup.Completion) (dedup.Verdict, error)
 	release  func(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error)
 
-	watch    func(id dedup.ID) (<-chan struct{}, func())
+	watch func(id dedup.ID) (<-chan struct{}, func())
 
 	mu    sync.Mutex // guards what follows, which claims' timers use
 	renew renewal

@@ -307,7 +307,10 @@ func TestWaitersSurviveTheirRedis(t *testing.T) {
 	for name, trouble := range map[string]func(*testing.T, *redisProcess){
 		"restarted":            func(_ *testing.T, s *redisProcess) { s.kill(); s.start() },
 		"subscriptions killed": func(_ *testing.T, s *redisProcess) { s.do("client", "kill", "type", "pubsub") },
-		"all killed":           func(_ *testing.T, s *redisProcess) { s.do("client", "kill", "type", "normal"); s.do("client", "kill", "type", "pubsub") },
+		"all killed": func(_ *testing.T, s *redisProcess) {
+			s.do("client", "kill", "type", "normal")
+			s.do("client", "kill", "type", "pubsub")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
