@@ -19,7 +19,7 @@ import (
 // onEachWaitStore runs a test on every kind of store, in parallel.
 func onEachWaitStore(t *testing.T, test func(t *testing.T, s storage)) {
 	t.Parallel()
-	for name, make := range map[string]func(*testing.T) storage{
+	for name, open := range map[string]func(*testing.T) storage{
 		"memory": func(*testing.T) storage { return memory() },
 		"redis":  sharedRedis, "postgres": waitPostgres,
 		"file": func(t *testing.T) storage {
@@ -28,7 +28,7 @@ func onEachWaitStore(t *testing.T, test func(t *testing.T, s storage)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, make(t))
+			test(t, open(t))
 		})
 	}
 }
