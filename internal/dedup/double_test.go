@@ -55,8 +55,11 @@ func (d *double) at(op string) []time.Duration {
 
 func (d *double) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
 	d.called("claim")
-	if d.claim != nil {
-		return d.claim(ctx, req)
+	d.mu.Lock()
+	claim := d.claim
+	d.mu.Unlock()
+	if claim != nil {
+		return claim(ctx, req)
 	}
 	return d.Store.Claim(ctx, req)
 }
@@ -93,6 +96,13 @@ func (d *double) Watch(id dedup.ID) (<-chan struct{}, func()) {
 		return d.watch(id)
 	}
 	return d.Store.Watch(id)
+}
+
+// onClaim makes claims misbehave from now on, or no more, while others claim.
+func (d *double) onClaim(f func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.claim = f
 }
 
 // failRenewals makes renewals fail from now on, or no more.

@@ -233,13 +233,13 @@ func TestWhoLeavesHoldsNoClaim(t *testing.T) {
 		owner := s.mustClaim()
 		ctx, leave := context.WithCancel(s.Context())
 		c := s.await(ctx, 1)
-		s.store.claim = func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
+		s.store.onClaim(func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
 			leave() // while the claim is under way
 			return s.store.Store.Claim(ctx, req)
-		}
+		})
 		s.must(owner.Release(s.Context()))
 		c.refused(s, 1, dedup.ReasonInProgress)
-		s.store.claim = nil
+		s.store.onClaim(nil)
 		s.must(s.mustClaim().Release(s.Context()))
 	})
 }
@@ -261,16 +261,16 @@ func TestTheStoreFailsWhileTheyWait(t *testing.T) {
 				owner := s.mustClaim()
 				ctx, leave := context.WithCancel(s.Context())
 				c := s.await(ctx, 3)
-				s.store.claim = func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
+				s.store.onClaim(func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
 					return fails(s.store, ctx, req)
-				}
+				})
 				s.must(owner.Release(s.Context()))
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				if len(c.decisions) != 0 {
 					s.Fatalf("decisions: %+v", c.decisions)
 				}
-				s.store.claim = nil
+				s.store.onClaim(nil)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				if len(c.claims) != 1 {
@@ -287,7 +287,7 @@ func TestTheStoreFailsWhileTheyWait(t *testing.T) {
 	inBubble(t, waits, func(s *scene) {
 		owner := s.mustClaim()
 		ctx, leave := context.WithCancel(s.Context())
-		s.store.claim = func(context.Context, dedup.ClaimRequest) (dedup.Found, error) { return dedup.Found{}, errLost }
+		s.store.onClaim(func(context.Context, dedup.ClaimRequest) (dedup.Found, error) { return dedup.Found{}, errLost })
 		c := s.await(ctx, 1)
 		leave()
 		c.Wait()
@@ -303,9 +303,9 @@ func TestWaitersForWhatCantBeRead(t *testing.T) {
 	inBubble(t, waits, func(s *scene) {
 		owner := s.mustClaim()
 		c := s.await(s.Context(), 3)
-		s.store.claim = func(context.Context, dedup.ClaimRequest) (dedup.Found, error) {
+		s.store.onClaim(func(context.Context, dedup.ClaimRequest) (dedup.Found, error) {
 			return dedup.Found{}, dedup.ErrUnreadable
-		}
+		})
 		s.must(owner.Unknown(s.Context()))
 		c.refused(s, 3, dedup.ReasonRecordUnreadable)
 	})
