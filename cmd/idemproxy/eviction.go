@@ -29,14 +29,9 @@ type eviction struct {
 // claims. While the server can't be asked it goes on asking in the background, until ctx
 // ends; a store that requires noeviction is not ready in the meantime.
 func (e eviction) check(ctx context.Context, s dedup.Store) error {
-	asked, ok := s.(evicting)
-	for !ok {
-		outer, wraps := s.(interface{ Unwrap() dedup.Store })
-		if !wraps {
-			return nil
-		}
-		s = outer.Unwrap()
-		asked, ok = s.(evicting)
+	asked, ok := below[evicting](s)
+	if !ok {
+		return nil
 	}
 	policy, err := asked.EvictionPolicy(ctx)
 	switch {

@@ -101,6 +101,7 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 		return nil, err
 	}
 	sv := &service{store: store.Observed(opened, m)}
+	warnOfWatch(sv.store, log)
 	sv.proxy, err = proxy.New(proxy.Options{
 		Server:    cfg.Server,
 		Admin:     cfg.Admin,

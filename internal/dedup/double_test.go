@@ -25,6 +25,8 @@ type double struct {
 	enroll   func(ctx context.Context, e dedup.Enrolment) (time.Duration, error)
 	dismiss  func(ctx context.Context, scope dedup.ScopeID, id dedup.ID, token dedup.Token) error
 
+	watch func(id dedup.ID) (<-chan struct{}, func())
+
 	mu    sync.Mutex // guards what follows, which claims' timers use
 	renew renewal
 	start time.Time
@@ -55,8 +57,11 @@ func (d *double) at(op string) []time.Duration {
 
 func (d *double) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
 	d.called("claim")
-	if d.claim != nil {
-		return d.claim(ctx, req)
+	d.mu.Lock()
+	claim := d.claim
+	d.mu.Unlock()
+	if claim != nil {
+		return claim(ctx, req)
 	}
 	return d.Store.Claim(ctx, req)
 }
@@ -102,6 +107,20 @@ func (d *double) Dismiss(ctx context.Context, scope dedup.ScopeID, id dedup.ID, 
 		return d.dismiss(ctx, scope, id, token)
 	}
 	return d.Store.Dismiss(ctx, scope, id, token)
+}
+
+func (d *double) Watch(id dedup.ID) (<-chan struct{}, func()) {
+	if d.watch != nil {
+		return d.watch(id)
+	}
+	return d.Store.Watch(id)
+}
+
+// onClaim makes claims misbehave from now on, or no more, while others claim.
+func (d *double) onClaim(f func(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.claim = f
 }
 
 // failRenewals makes renewals fail from now on, or no more.

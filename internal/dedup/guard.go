@@ -14,6 +14,7 @@ type Guard struct {
 	store Store
 	token func() Token
 	turns chan struct{} // has room for those who ask a store that is away; see Claim.Withdraw
+	waits waits
 }
 
 // NewGuard returns a Guard over a store.
@@ -45,9 +46,14 @@ type Decision struct {
 	// TakenOver is set besides a Claim that was taken from an owner whose outcome nobody
 	// knows.
 	TakenOver bool
-	// InDoubt is set besides a Rejection when the store failed in such a way that it may
-	// have taken the claim, or may take it yet: withdraw it in the background.
+	// InDoubt is set besides a Rejection or a Replay when the store failed in such a way that
+	// it may have taken the claim, or may take it yet: withdraw it in the background.
 	InDoubt *Claim
+}
+
+// InProgress reports whether the operation is being executed, and this one refused for it.
+func (d *Decision) InProgress() bool {
+	return d.Rejection != nil && d.Rejection.Reason == ReasonInProgress
 }
 
 // errLateAnswer says that a claim was ours, and that by now it may be another's.
@@ -56,14 +62,29 @@ var errLateAnswer = errors.New("the store answered after the lease of the claim 
 // Begin decides about an operation in one round trip to the store, and one more for a new
 // claim of a rule with MaxLiveKeysPerScope.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
+	c := g.newClaim(rule, op)
+	found, err := g.claim(ctx, c, false)
+	return g.decide(ctx, c, found, err)
+}
+
+func (g *Guard) newClaim(rule *Rule, op Operation) *Claim {
 	if op.TTL == 0 {
 		op.TTL = rule.TTL
 	}
-	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
-	found, err := g.store.Claim(ctx, ClaimRequest{
-		ID: op.ID, Token: c.token, Lease: rule.Lease, TTL: c.heldFor(),
-		Takeover: rule.OnUnknownOutcome == UnknownRelease,
+	return &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns}
+}
+
+// claim asks the store for the claim.
+func (g *Guard) claim(ctx context.Context, c *Claim, wait bool) (Found, error) {
+	c.leaseEnd = time.Now().Add(c.rule.Lease)
+	return g.store.Claim(ctx, ClaimRequest{
+		ID: c.op.ID, Token: c.token, Lease: c.rule.Lease, TTL: c.heldFor(),
+		Takeover: c.rule.OnUnknownOutcome == UnknownRelease, Wait: wait,
 	})
+}
+
+// decide turns what the store said to a claim into a decision.
+func (g *Guard) decide(ctx context.Context, c *Claim, found Found, err error) Decision {
 	if err != nil {
 		return g.failed(c, err)
 	}
@@ -78,16 +99,21 @@ func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
 		c.keepAlive()
 		return Decision{Claim: c, TakenOver: found.State == StateTakenOver}
 	case StateInProgress:
-		r := reject(ReasonInProgress, "A request with this idempotency key is being processed; retry shortly to get its answer.")
-		r.RetryAfter = min(time.Second, found.LeaseLeft)
-		return Decision{Rejection: r}
+		return inProgress(found.LeaseLeft)
 	case StateUnknown:
 		return Decision{Rejection: reject(ReasonOutcomeUnknown, "A request with this idempotency key was sent on and its outcome is not known; it may have been executed, so it is not executed again. Check with the service before you use a new key.")}
 	case StateCompleted:
-		return g.replay(rule, op, found)
+		return g.replay(c.rule, c.op, found)
 	default:
 		return g.failed(c, fmt.Errorf("claim: the store found state %d, which does not exist", found.State))
 	}
+}
+
+// inProgress is the decision about a key whose owner's lease lives for so long.
+func inProgress(leaseLeft time.Duration) Decision {
+	r := reject(ReasonInProgress, "A request with this idempotency key is being processed; retry shortly to get its answer.")
+	r.RetryAfter = min(time.Second, leaseLeft)
+	return Decision{Rejection: r}
 }
 
 // failed is the decision when the store gave no answer.

@@ -31,7 +31,7 @@ var (
 // expiry, and bytes (Note or Blob) that the store never looks into. Beyond its expiry
 // an entry does not exist, whether or not it has been removed yet.
 //
-// Each operation is atomic on one ID and takes one round trip, but for a claim that waits
+// Each operation but Watch is atomic on one ID and takes one round trip, but for a claim that waits
 // for replicas to have it. Bytes that are given to a store are the store's, and bytes that
 // it returns are shared: nobody changes either. Instants are the store's own: callers pass durations, and the store's clock alone decides what is
 // over. Durations are kept to the millisecond and are at least one millisecond.
@@ -48,7 +48,9 @@ type Store interface {
 	// (then its lease begins anew, its note and expiry stay, and it reports
 	// StateAcquired, also for a repeated takeover), or, with req.Takeover, if its claim's
 	// lease is over or its outcome is unknown. Otherwise it changes nothing, in particular
-	// no expiry, and reports what it found.
+	// no expiry, and reports what it found. With req.Wait it also notes, on a claim that it
+	// finds in progress, that somebody waits for its end: then its end is told to those who
+	// Watch.
 	Claim(ctx context.Context, req ClaimRequest) (Found, error)
 
 	// Renew sets the end of the lease of a claim to lease from now. Its expiry stays,
@@ -83,6 +85,18 @@ type Store interface {
 	// Otherwise it changes nothing, which is no error.
 	Dismiss(ctx context.Context, scope ScopeID, id ID, token Token) error
 
+	// Watch tells when an ID is worth being claimed again. The channel has a value soon
+	// after a claim of the ID that somebody waits for (see ClaimRequest.Wait) was completed,
+	// marked unknown or released, by whichever process; values that nobody has read yet are
+	// one. It also has a value whenever the watch comes into force, at the beginning and
+	// after a connection was lost: who claims after it misses nothing that comes later.
+	//
+	// Watching is a help, not a promise: values may come without reason, and may be lost, as
+	// when the server can't be reached or refuses; then a watcher has to ask by itself now
+	// and then. It takes no round trip, holds no connection of its own, and tells nothing
+	// after the store was closed. Stop ends it, and may be called again.
+	Watch(id ID) (wake <-chan struct{}, stop func())
+
 	// Ping reports whether the store can be written to now, by writing.
 	Ping(ctx context.Context) error
 
@@ -98,6 +112,7 @@ type ClaimRequest struct {
 	Lease    time.Duration // how long the claim lives without renewal; after it the outcome is unknown
 	TTL      time.Duration // how long the entry lives if it is never completed
 	Takeover bool          // also take a claim whose lease is over, or an unknown outcome
+	Wait     bool          // if it is in progress, the end of its claim is waited for: see Watch
 	Note     []byte        // bytes kept with the claim until it is completed; may be empty
 }
 

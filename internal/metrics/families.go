@@ -16,7 +16,9 @@ type families struct {
 	jwksFetches     *prometheus.CounterVec
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
+	waits           *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
+	waiting         *prometheus.GaugeVec
 	storeDuration   *prometheus.HistogramVec
 	upstream        *prometheus.HistogramVec
 	overhead        *prometheus.HistogramVec
@@ -51,9 +53,15 @@ func newFamilies() families {
 			"Store operations that failed.", "op"),
 		configReloads: counter("config_reloads_total",
 			"Attempts to load a changed configuration; on a failure the old one stays in force.", "result"),
+		waits: counter("waits_total",
+			"Requests that had to wait for another with the same key, by how that ended.", "route", "result"),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "idemproxy_in_flight",
 			Help: "Requests being served now.",
+		}, []string{"route"}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "idemproxy_waiting",
+			Help: "Requests waiting for another with the same key now.",
 		}, []string{"route"}),
 		storeDuration: histogram("store_duration_seconds",
 			"Time of store operations in seconds, failed ones included.",
@@ -75,7 +83,7 @@ func newFamilies() families {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.waits, f.inFlight, f.waiting, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

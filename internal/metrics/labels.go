@@ -38,6 +38,25 @@ const (
 // its own.
 const ReasonReplayRefused = "replay_refused"
 
+// Results of a wait for another request's answer: the label "result" of
+// idemproxy_waits_total.
+const (
+	// WaitReplayed: the answer came, and was replayed.
+	WaitReplayed = "replayed"
+	// WaitTookOver: the key was free again, and this request was executed.
+	WaitTookOver = "took_over"
+	// WaitRefused: what was found in the end is a reason to refuse, counted besides.
+	WaitRefused = "refused"
+	// WaitTimedOut: wait_timeout was over.
+	WaitTimedOut = "timed_out"
+	// WaitLeft: the caller hung up.
+	WaitLeft = "left"
+	// WaitDrained: the proxy stopped serving.
+	WaitDrained = "drained"
+	// WaitNoRoom: too many were waiting already, or with too large bodies.
+	WaitNoRoom = "no_room"
+)
+
 // Operations of a store: the label "op".
 const (
 	OpClaim    = "claim"
@@ -103,6 +122,11 @@ func causes() []string {
 // replayAuths returns the known results of asking for a replay.
 func replayAuths() []string {
 	return []string{ReplayAllowed, ReplayRefused, ReplayUnavailable}
+}
+
+// waitResults returns the known results of a wait.
+func waitResults() []string {
+	return []string{WaitReplayed, WaitTookOver, WaitRefused, WaitTimedOut, WaitLeft, WaitDrained, WaitNoRoom}
 }
 
 // operations returns the known operations of a store.

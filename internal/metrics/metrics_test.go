@@ -31,6 +31,8 @@ func want() map[string][]string {
 		"idemproxy_upstream_duration_seconds": {"route=payments"},
 		"idemproxy_overhead_seconds":          routes("outcome", "executed", "replayed", "rejected", "released", "failed"),
 		"idemproxy_in_flight":                 {"route=payments"},
+		"idemproxy_waiting":                   {"route=payments"},
+		"idemproxy_waits_total":               routes("result", "replayed", "took_over", "refused", "timed_out", "left", "drained", "no_room"),
 		"idemproxy_buffered_bytes":            {""},
 		"idemproxy_records_bytes":             {""},
 		"idemproxy_config_reloads_total":      {"result=success", "result=failure"},
@@ -142,6 +144,18 @@ func TestEvents(t *testing.T) {
 		"in flight": {
 			func(_ *metrics.Metrics, r *metrics.Route) { r.Began(); r.Began(); r.Ended() },
 			map[string]float64{"idemproxy_in_flight{route=payments}": 1},
+		},
+		"waiting": {
+			func(_ *metrics.Metrics, r *metrics.Route) {
+				r.WaitBegan()
+				r.WaitBegan()
+				r.WaitEnded()
+				r.Waited(metrics.WaitReplayed)
+			},
+			map[string]float64{
+				"idemproxy_waiting{route=payments}":                     1,
+				"idemproxy_waits_total{result=replayed,route=payments}": 1,
+			},
 		},
 		"store": {
 			func(m *metrics.Metrics, _ *metrics.Route) {

@@ -26,12 +26,14 @@ type Route struct {
 	lostLeases  prometheus.Counter
 	callersGone prometheus.Counter
 	inFlight    prometheus.Gauge
+	waiting     prometheus.Gauge
 	upstream    prometheus.Observer
 
 	conflicts map[string]prometheus.Counter
 	rejects   map[string]prometheus.Counter
 	causes    map[string]prometheus.Counter
 	auths     map[string]prometheus.Counter
+	waits     map[string]prometheus.Counter
 }
 
 // outcome has the children of one outcome of a guarded request.
@@ -54,6 +56,7 @@ func newRoute(name string, f families) *Route {
 		lostLeases:    f.lostLeases.WithLabelValues(name),
 		callersGone:   f.callersGone.WithLabelValues(name),
 		inFlight:      f.inFlight.WithLabelValues(name),
+		waiting:       f.waiting.WithLabelValues(name),
 		upstream:      f.upstream.WithLabelValues(name),
 	}
 	r.executed = r.outcome(outcomeExecuted)
@@ -68,6 +71,7 @@ func newRoute(name string, f families) *Route {
 	r.rejects = resolve(rejects, r.reject)
 	r.causes = resolve(causes(), r.cause)
 	r.auths = resolve(replayAuths(), r.auth)
+	r.waits = resolve(waitResults(), r.wait)
 	return r
 }
 
@@ -88,6 +92,10 @@ func (r *Route) cause(cause string) prometheus.Counter {
 
 func (r *Route) auth(result string) prometheus.Counter {
 	return r.families.replayAuths.WithLabelValues(r.name, result)
+}
+
+func (r *Route) wait(result string) prometheus.Counter {
+	return r.families.waits.WithLabelValues(r.name, result)
 }
 
 // Began counts a request in that is being served; Ended must follow.
@@ -145,6 +153,17 @@ func (r *Route) LostLease() { r.lostLeases.Inc() }
 // ReplayAuth counts a question whether a caller may have a replay; the result is one of
 // the constants of this package.
 func (r *Route) ReplayAuth(result string) { pick(r.auths, result, r.auth).Inc() }
+
+// WaitBegan counts a request in that waits for the answer of another with the same key;
+// WaitEnded must follow.
+func (r *Route) WaitBegan() { r.waiting.Inc() }
+
+// WaitEnded counts a request out that WaitBegan counted in.
+func (r *Route) WaitEnded() { r.waiting.Dec() }
+
+// Waited counts a wait for another request's answer by its result, one of the constants of
+// this package.
+func (r *Route) Waited(result string) { pick(r.waits, result, r.wait).Inc() }
 
 // CallerGone counts a caller that hung up before its response was delivered.
 func (r *Route) CallerGone() { r.callersGone.Inc() }

@@ -23,6 +23,9 @@ type budget struct {
 	size     int64
 	readers  chan struct{} // has room for those who read a large body; see operation
 	metrics  *metrics.Metrics
+
+	parked      atomic.Int64 // requests that wait for another's answer
+	parkedBytes atomic.Int64 // of bytes, what they hold
 }
 
 func newBudget(c LimitsConfig, m *metrics.Metrics) *budget {
@@ -40,6 +43,29 @@ func (b *budget) enter() bool {
 }
 
 func (b *budget) leave() { b.requests.Add(-1) }
+
+// park admits a request to wait for another's answer, until unpark is called, and counts
+// it with those that wait instead of those that are served: however long they wait for one
+// key, they leave room for others. There may be as many of them as may be served, and they
+// may hold half of the bytes.
+func (b *budget) park(held int64) bool {
+	n, bytes := b.parked.Add(1), b.parkedBytes.Add(held)
+	if b.most > 0 && n > b.most || bytes > b.size/2 {
+		b.parked.Add(-1)
+		b.parkedBytes.Add(-held)
+		return false
+	}
+	b.requests.Add(-1)
+	return true
+}
+
+// unpark counts a request that has waited with those that are served again, whether or not
+// there is room: most of them are gone at once, and of one key one executes.
+func (b *budget) unpark(held int64) {
+	b.parked.Add(-1)
+	b.parkedBytes.Add(-held)
+	b.requests.Add(1)
+}
 
 // errNoRoom says that an answer found no room in the budget in time.
 var errNoRoom = errors.New("no room for the answer in limits.max_buffered_bytes")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"idemproxy/internal/dedup"
+	"idemproxy/internal/metrics"
 )
 
 // serve serves a request that a rule matches, and observes its outcome once, however it
@@ -74,11 +75,14 @@ func (p *Proxy) operation(r *http.Request, rule *dedup.Rule, h head, body []byte
 }
 
 // decide asks what becomes of an operation, and does it. A caller that leaves from now on
-// changes nothing.
+// changes nothing, unless it is waiting for another's request.
 func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, op dedup.Operation, body []byte, held *hold) *dedup.Rejection {
 	rule := o.route.rule
 	o.id = op.ID
 	decision := p.guard.Begin(context.WithoutCancel(r.Context()), rule, op)
+	if rule.InFlight == dedup.InFlightWait && decision.InProgress() {
+		decision = p.await(r, o, op, held, decision)
+	}
 	o.takenOver = decision.TakenOver
 	if decision.InDoubt != nil {
 		p.later.withdraw(decision.InDoubt)
@@ -97,6 +101,8 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:
 		o.err = decision.Rejection
 		o.passThrough(w, buffered(r, body))
+	case o.waitResult == metrics.WaitLeft:
+		o.abandon()
 	default:
 		return decision.Rejection
 	}

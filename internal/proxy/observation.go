@@ -32,6 +32,8 @@ type observation struct {
 	took        time.Duration // set by close
 	replayAuth  string        // what replay_auth said; "" when it was not asked
 	takenOver   bool          // from an owner whose outcome nobody knows
+	waited      time.Duration // for another request with the same key
+	waitResult  string        // "" if it did not have to
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
 }
@@ -94,6 +96,8 @@ func (o *observation) fail(r *dedup.Rejection) {
 	o.outcome, o.reason, o.err = outcomeFailed, r.Reason, r.Err
 }
 
+func (o *observation) waitEnded(result string) { o.waitResult = result }
+
 // sent and answered frame the time that the upstream took.
 func (o *observation) sent() { o.upstreamAt = time.Now() }
 
@@ -119,7 +123,7 @@ func (o *observation) close() {
 
 // report counts and logs the request.
 func (o *observation) report() {
-	o.count(o.took - o.upstreamFor)
+	o.count(o.took - o.upstreamFor - o.waited)
 	o.log()
 }
 
@@ -139,6 +143,9 @@ func (o *observation) count(overhead time.Duration) {
 		m.Rejected(string(o.reason), overhead)
 	default:
 		m.Failed(overhead)
+	}
+	if o.waitResult != "" {
+		m.Waited(o.waitResult)
 	}
 	if o.cause != "" {
 		m.UnknownOutcome(o.cause)
@@ -199,6 +206,9 @@ func (o *observation) log() {
 	optional("replay_auth", o.replayAuth)
 	if o.upstreamFor > 0 {
 		fields = append(fields, zap.Duration("upstream", o.upstreamFor))
+	}
+	if o.waited > 0 {
+		fields = append(fields, zap.Duration("waited", o.waited))
 	}
 	if o.leaseLost {
 		fields = append(fields, zap.Bool("lease_lost", true))

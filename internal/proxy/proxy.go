@@ -49,6 +49,8 @@ type Proxy struct {
 	listener, adminListener net.Listener
 
 	draining atomic.Bool
+	serving  context.Context // ends when no more requests are served
+	stop     context.CancelFunc
 	running  tally      // guarded requests
 	later    background // what goes on after a request was answered
 }
@@ -92,6 +94,7 @@ func New(o Options) (*Proxy, error) {
 		log:      o.Log,
 		later:    newBackground(),
 	}
+	p.serving, p.stop = context.WithCancel(context.Background())
 	p.plain = p.reverseProxy()
 	p.plain.Transport = up.plain
 	return p, nil

@@ -104,6 +104,7 @@ func (p *Proxy) drain(main *http.Server) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), p.options.Server.ShutdownGrace)
 	defer cancel()
+	p.stop()
 	err := main.Shutdown(ctx)
 	ended := p.running.wait(ctx)
 	p.later.wait(ctx)

@@ -41,6 +41,7 @@ type File struct {
 	closed    atomic.Bool
 	closeOnce sync.Once
 	closeErr  error
+	watchers  watchers
 	// Only the writer uses these.
 	broken    error
 	fullUntil int64
@@ -145,6 +146,7 @@ func (f *File) Complete(ctx context.Context, id dedup.ID, token dedup.Token, c d
 	if err != nil {
 		return 0, fmt.Errorf("complete claim: %w", err)
 	}
+	f.watchers.wake(id)
 	return verdict, nil
 }
 
@@ -154,8 +156,12 @@ func (f *File) Release(ctx context.Context, id dedup.ID, token dedup.Token) (ded
 	if err != nil {
 		return 0, fmt.Errorf("release claim: %w", err)
 	}
+	f.watchers.wake(id)
 	return verdict, nil
 }
+
+// Watch is dedup.Store's.
+func (f *File) Watch(id dedup.ID) (<-chan struct{}, func()) { return f.watchers.watch(id) }
 
 // Ping is dedup.Store's. It needs as much room as a claim.
 func (f *File) Ping(ctx context.Context) error {

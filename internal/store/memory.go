@@ -36,6 +36,7 @@ type Memory struct {
 	stop      chan struct{}
 	stopped   chan struct{}
 	closeOnce sync.Once
+	watchers  watchers
 }
 
 // NewMemory opens a Memory. It removes expired entries every cfg.CleanupInterval until it
@@ -98,6 +99,7 @@ func (m *Memory) Complete(ctx context.Context, id dedup.ID, token dedup.Token, c
 	if err != nil {
 		return 0, fmt.Errorf("complete claim: %w", err)
 	}
+	m.watchers.wake(id)
 	return verdict, nil
 }
 
@@ -106,7 +108,9 @@ func (m *Memory) Release(ctx context.Context, id dedup.ID, token dedup.Token) (d
 	if err := stillOpen(ctx, m.closed.Load()); err != nil {
 		return 0, fmt.Errorf("release claim: %w", err)
 	}
-	return m.shard(id).release(id, token), nil
+	verdict := m.shard(id).release(id, token)
+	m.watchers.wake(id)
+	return verdict, nil
 }
 
 // Enroll is dedup.Store's. A member takes room like an entry without bytes, in bytes only.
@@ -132,6 +136,9 @@ func (m *Memory) Dismiss(ctx context.Context, scope dedup.ScopeID, id dedup.ID, 
 	m.registers.dismiss(scope, id, token)
 	return nil
 }
+
+// Watch is dedup.Store's.
+func (m *Memory) Watch(id dedup.ID) (<-chan struct{}, func()) { return m.watchers.watch(id) }
 
 // Ping is dedup.Store's: it fails with dedup.ErrStoreFull if not even an empty claim
 // would fit.

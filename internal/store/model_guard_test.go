@@ -159,6 +159,7 @@ func (l link) hears() bool { return l == linkFine || l == linkTwice }
 func short(t dedup.Token) string { return string(t[:4]) }
 
 func (w *watched) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Found, error) {
+	req.Wait = req.Token[0]%2 == 0 // which makes no difference to anybody
 	return send(ctx, w, req.Token, "claim", func(ctx context.Context) (dedup.Found, error) {
 		return apply(w, req.Token, "claim", func() (dedup.Found, error) { return w.Store.Claim(ctx, req) },
 			claimAnswer, func(m model, at span) []world { return m.claim(req, at) })

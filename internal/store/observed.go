@@ -73,6 +73,8 @@ func (o observed) Dismiss(ctx context.Context, scope dedup.ScopeID, id dedup.ID,
 	return err
 }
 
+func (o observed) Watch(id dedup.ID) (<-chan struct{}, func()) { return o.store.Watch(id) }
+
 func (o observed) Ping(ctx context.Context) error {
 	start := time.Now()
 	err := o.store.Ping(ctx)

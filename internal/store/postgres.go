@@ -37,6 +37,8 @@ type Postgres struct {
 	enrolls     atomic.Bool // it has members to purge
 	mu          sync.Mutex
 	migration   *pgMigration // under way, behind mu
+	watchers    watchers
+	listenAs    func() (*pgx.ConnConfig, error) // how to connect outside the pool
 }
 
 // NewPostgres opens a Postgres. It connects when it is used, so it succeeds while the
@@ -54,6 +56,8 @@ func NewPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
 		pool: pool, table: table, statements: newPGStatements(table), prefix: cfg.KeyPrefix,
 		timeout: cfg.Timeout, autoMigrate: cfg.Postgres.AutoMigrate, life: life, end: end,
 	}
+	p.listenAs = func() (*pgx.ConnConfig, error) { return pgListenConfig(cfg) }
+	p.watchers.start = sync.OnceFunc(func() { p.background.Go(p.listen) })
 	p.background.Go(func() { p.purgeEvery(cfg.Postgres.PurgeInterval) })
 	return p, nil
 }
@@ -66,7 +70,7 @@ func (p *Postgres) Claim(ctx context.Context, req dedup.ClaimRequest) (dedup.Fou
 		var left int64
 		var data []byte
 		err := queryRow(ctx, conn, p.statements.claim, []any{&code, &left, &data},
-			p.key(req.ID), string(req.Token), millis(req.Lease), millis(req.TTL), req.Takeover, bytesArg(req.Note))
+			p.key(req.ID), string(req.Token), millis(req.Lease), millis(req.TTL), req.Takeover, bytesArg(req.Note), req.Wait)
 		if err == nil {
 			found, err = pgFoundState(code, time.Duration(left)*time.Millisecond, data)
 		}
@@ -103,6 +107,7 @@ func (p *Postgres) Renew(ctx context.Context, id dedup.ID, token dedup.Token, le
 
 // Complete is dedup.Store's.
 func (p *Postgres) Complete(ctx context.Context, id dedup.ID, token dedup.Token, c dedup.Completion) (dedup.Verdict, error) {
+	defer p.watchers.wake(id)
 	if c.Unknown {
 		return p.own(ctx, "complete claim", p.statements.abandon, p.key(id), string(token))
 	}
@@ -111,6 +116,7 @@ func (p *Postgres) Complete(ctx context.Context, id dedup.ID, token dedup.Token,
 
 // Release is dedup.Store's.
 func (p *Postgres) Release(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error) {
+	defer p.watchers.wake(id)
 	return p.own(ctx, "release claim", p.statements.release, p.key(id), string(token))
 }
 

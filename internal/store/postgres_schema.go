@@ -43,6 +43,7 @@ CREATE INDEX IF NOT EXISTS %[4]s ON %[3]s (expires_at);`,
 type pgTable struct {
 	name, index, versions string
 	members, membersIndex string
+	channel               string // where the ends of claims are notified that somebody waits for
 	lock                  int64
 }
 
@@ -60,6 +61,7 @@ func newPGTable(name string) pgTable {
 		name: quoted(""), versions: quoted("_versions"), lock: int64(hash.Sum64()),
 		index:   pgx.Identifier{parts[last] + "_expires_at"}.Sanitize(),
 		members: quoted("_members"), membersIndex: pgx.Identifier{parts[last] + "_members_expires_at"}.Sanitize(),
+		channel: fmt.Sprintf("idemproxy_%x", hash.Sum64()),
 	}
 }
 

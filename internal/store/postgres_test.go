@@ -39,7 +39,8 @@ func TestPostgresConforms(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
 			prefix := "idem:" + string(dedup.NewToken()) + ":"
 			s := openPostgres(t, server.URL(), func(c *store.Config) { c.KeyPrefix = prefix })
-			return storetest.Harness{Store: s, Plant: func(t *testing.T, id dedup.ID, raw []byte) {
+			peer := openPostgres(t, server.URL(), func(c *store.Config) { c.KeyPrefix, c.Postgres.MaxConns = prefix, 1 })
+			return storetest.Harness{Store: s, Peer: peer, Plant: func(t *testing.T, id dedup.ID, raw []byte) {
 				t.Helper()
 				must(t, s.Ping(t.Context())) // makes the table
 				server.Exec(`INSERT INTO idempotency_keys (id, format, state, token, lease_until, expires_at, data)

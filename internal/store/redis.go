@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,6 +30,10 @@ type Redis struct {
 	timeout           time.Duration
 	waitReplicas      int
 	requireNoeviction bool
+	watchers          watchers
+	life              context.Context // ends with Close
+	end               context.CancelFunc
+	background        sync.WaitGroup
 }
 
 // NewRedis opens a Redis. It connects when it is used, so it succeeds while the server is
@@ -43,7 +48,7 @@ func NewRedis(cfg Config) (*Redis, error) {
 	if single, ok := client.(*redis.Client); ok {
 		via = &redisBatch{client: single, timeout: cfg.Timeout}
 	}
-	return &Redis{
+	r := &Redis{
 		client:            client,
 		via:               via,
 		scripts:           newRedisScripts(),
@@ -51,7 +56,10 @@ func NewRedis(cfg Config) (*Redis, error) {
 		timeout:           cfg.Timeout,
 		waitReplicas:      cfg.Redis.WaitReplicas,
 		requireNoeviction: cfg.Redis.RequireNoeviction,
-	}, nil
+	}
+	r.life, r.end = context.WithCancel(context.Background())
+	r.watchers.start = sync.OnceFunc(func() { r.background.Go(r.listen) })
+	return r, nil
 }
 
 // Claim is dedup.Store's.
@@ -87,15 +95,17 @@ func (r *Redis) Renew(ctx context.Context, id dedup.ID, token dedup.Token, lease
 // Complete is dedup.Store's. At maxmemory the record of a living claim is stored all the
 // same, beyond the limit if need be.
 func (r *Redis) Complete(ctx context.Context, id dedup.ID, token dedup.Token, c dedup.Completion) (dedup.Verdict, error) {
+	defer r.watchers.wake(id)
 	if c.Unknown {
-		return r.own(ctx, "complete claim", r.scripts.complete, id, string(token), "u", 0, "")
+		return r.own(ctx, "complete claim", r.scripts.complete, id, string(token), "u", 0, "", r.channel())
 	}
-	return r.own(ctx, "complete claim", r.scripts.complete, id, string(token), "d", millis(c.TTL), bytesArg(c.Blob))
+	return r.own(ctx, "complete claim", r.scripts.complete, id, string(token), "d", millis(c.TTL), bytesArg(c.Blob), r.channel())
 }
 
 // Release is dedup.Store's.
 func (r *Redis) Release(ctx context.Context, id dedup.ID, token dedup.Token) (dedup.Verdict, error) {
-	return r.own(ctx, "release claim", r.scripts.release, id, string(token))
+	defer r.watchers.wake(id)
+	return r.own(ctx, "release claim", r.scripts.release, id, string(token), r.channel())
 }
 
 // pingTTL is how long the key lives that Ping writes.
@@ -124,6 +134,8 @@ func (r *Redis) Ping(ctx context.Context) error {
 
 // Close is dedup.Store's. It closes the connections; a second Close does nothing.
 func (r *Redis) Close() error {
+	r.end()
+	r.background.Wait()
 	if err := r.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return fmt.Errorf("close redis: %w", err)
 	}
@@ -156,11 +168,13 @@ func (r *Redis) own(ctx context.Context, verb string, s redisScript, id dedup.ID
 
 // claimArgs are the arguments of luaClaim.
 func claimArgs(req dedup.ClaimRequest) []any {
-	takeover := 0
-	if req.Takeover {
-		takeover = 1
+	flag := func(on bool) int {
+		if on {
+			return 1
+		}
+		return 0
 	}
-	return []any{string(req.Token), millis(req.Lease), millis(req.TTL), takeover, bytesArg(req.Note)}
+	return []any{string(req.Token), millis(req.Lease), millis(req.TTL), flag(req.Takeover), bytesArg(req.Note), flag(req.Wait)}
 }
 
 // bytesArg is b as go-redis sends it; nil would be refused.

@@ -5,7 +5,8 @@ import "github.com/redis/go-redis/v9"
 // The layout of an entry in Redis: one string, whose first headerLength bytes are
 //
 //	id1     magic and version of the layout
-//	p|d|u   claimed (in progress, or its lease over) | completed | unknown
+//	p|w     claimed (in progress, or its lease over) | the same, and somebody waits for its end
+//	d|u     completed | unknown
 //	22      the owner's token
 //	14      end of the lease in milliseconds of the server's clock, decimal; zeros of a record
 //
@@ -65,6 +66,9 @@ const (
 // force writes to the entry although the server is at maxmemory: a script that has
 // already written is let through, and setting the expiry to what it is counts as a write.
 // It is for entries that exist; a new one has to wait for room.
+//
+// tell publishes the end of a claim that somebody waits for. Whether that succeeds, and is
+// allowed to this user, is no business of the owner's.
 const luaCommon = `
 local key = KEYS[1]
 local function fail(e)
@@ -85,38 +89,47 @@ local function force(...)
   return r
 end
 local function parse(v)
-  return string.match(v, '^id1([pdu])(......................)(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)')
+  return string.match(v, '^id1([pwdu])(......................)(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)')
 end
 local function now()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 local function instant(ms) return string.format('%014.0f', ms) end
+local function claimed(state) return state == 'p' or state == 'w' end
+local function tell(state, channel)
+  if state == 'w' then redis.pcall('PUBLISH', channel, key) end
+end
 `
 
-// luaClaim takes token, lease and TTL in ms, 1 to take over or 0, note. A claim of the
-// same token gets a new lease and keeps its expiry.
+// luaClaim takes token, lease and TTL in ms, 1 to take over or 0, note, 1 to wait or 0. A
+// claim of the same token gets a new lease and keeps its expiry. Who takes over is waited
+// for as the old owner was.
 const luaClaim = `
 local v = redis.pcall('GET', key)
 if failed(v) then return fail(v) end
-local code, t = 1, nil
+local code, t, letter = 1, nil, 'p'
 if v then
   local state, token, lease = parse(v)
   if not state then return {6} end
   if state == 'd' then return {5, redis.call('PTTL', key), v} end
   t = now()
-  if state == 'p' then
+  if claimed(state) then
+    letter = state
     if token == ARGV[1] then
       local r = force('SETRANGE', key, 26, instant(t + ARGV[2]))
       if failed(r) then return fail(r) end
       return {1}
     end
-    if lease - t > 0 then return {3, lease - t, v} end
+    if lease - t > 0 then
+      if ARGV[6] == '1' and state == 'p' then force('SETRANGE', key, 3, 'w') end
+      return {3, lease - t, v}
+    end
   end
   if ARGV[4] ~= '1' then return {4, 0, v} end
   code = 2
 end
-local r = redis.pcall('SET', key, 'id1p' .. ARGV[1] .. instant((t or now()) + ARGV[2]) .. ARGV[5], 'PX', ARGV[3])
+local r = redis.pcall('SET', key, 'id1' .. letter .. ARGV[1] .. instant((t or now()) + ARGV[2]) .. ARGV[5], 'PX', ARGV[3])
 if failed(r) then return fail(r) end
 return {code}
 `
@@ -129,7 +142,7 @@ if failed(h) then return fail(h) end
 if h == '' then return 2 end
 local state, token = parse(h)
 if not state then return 4 end
-if state ~= 'p' or token ~= ARGV[1] then return 3 end
+if not claimed(state) or token ~= ARGV[1] then return 3 end
 local r = force('SETRANGE', key, 26, instant(now() + ARGV[2]))
 if failed(r) then return fail(r) end
 local ttl = redis.call('PTTL', key) -- negative: somebody made it live for ever
@@ -137,12 +150,12 @@ if ttl >= 0 and ttl < tonumber(ARGV[2]) then redis.call('PEXPIRE', key, ARGV[2])
 return 1
 `
 
-// luaComplete takes token, d or u, TTL in ms, blob. A record of the same token stays as
+// luaComplete takes token, d or u, TTL in ms, blob, channel. A record of the same token stays as
 // it is; NX because an empty string, which reads like no key, is somebody else's.
 const luaComplete = `
 local h = redis.pcall('GETRANGE', key, 0, 39)
 if failed(h) then return fail(h) end
-local code, r = 1, nil
+local code, r, before = 1, nil, nil
 if h == '' then
   if ARGV[2] == 'u' then return 2 end
   r = redis.pcall('SET', key, 'id1d' .. ARGV[1] .. instant(0) .. ARGV[4], 'PX', ARGV[3], 'NX')
@@ -153,6 +166,7 @@ else
   if not state then return 4 end
   if token ~= ARGV[1] then return 3 end
   if state == 'd' then return ARGV[2] == 'd' and 1 or 3 end
+  before = state
   if ARGV[2] == 'u' then
     r = force('SETRANGE', key, 3, 'u')
   else
@@ -160,17 +174,19 @@ else
   end
 end
 if failed(r) then return fail(r) end
+tell(before, ARGV[5])
 return code
 `
 
-// luaRelease takes token.
+// luaRelease takes token, channel.
 const luaRelease = `
 local h = redis.pcall('GETRANGE', key, 0, 39)
 if failed(h) then return fail(h) end
 if h == '' then return 2 end
 local state, token = parse(h)
 if not state then return 4 end
-if state ~= 'p' or token ~= ARGV[1] then return 3 end
+if not claimed(state) or token ~= ARGV[1] then return 3 end
 redis.call('DEL', key)
+tell(state, ARGV[2])
 return 1
 `

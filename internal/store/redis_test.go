@@ -36,6 +36,7 @@ func TestRedisConforms(t *testing.T) {
 			prefix := "idem:" + string(dedup.NewToken()) + ":"
 			return storetest.Harness{
 				Store: openRedis(t, server.Addr(), func(c *store.Config) { c.KeyPrefix = prefix }),
+				Peer:  openRedis(t, server.Addr(), func(c *store.Config) { c.KeyPrefix = prefix }),
 				Plant: func(t *testing.T, id dedup.ID, raw []byte) {
 					t.Helper()
 					if err := server.Client().Set(t.Context(), prefix+string(id), raw, time.Hour).Err(); err != nil {

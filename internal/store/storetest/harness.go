@@ -13,6 +13,10 @@ import (
 type Harness struct {
 	// Store is under test. The maker closes it when the test ends; a test may close it too.
 	Store dedup.Store
+	// Peer is the same store as another process has it open. Nil means Store.
+	Peer dedup.Store
+	// Deaf says that nothing is heard of other processes, so that no watch comes into force.
+	Deaf bool
 	// Advance returns when the store's clock is at least d later. Nil means time.Sleep.
 	Advance func(d time.Duration)
 	// Plant writes raw bytes where the store keeps the ID's entry, for damaged and foreign
@@ -51,7 +55,7 @@ type testCase struct {
 
 func cases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{claimCases(), leaseCases(), completeCases(), ttlCases(), dataCases(), quotaCases(), failureCases()} {
+	for _, group := range [][]testCase{claimCases(), leaseCases(), completeCases(), ttlCases(), dataCases(), quotaCases(), watchCases(), failureCases()} {
 		all = append(all, group...)
 	}
 	return all
@@ -73,6 +77,9 @@ type subject struct {
 func newSubject(t *testing.T, h Harness) *subject {
 	if h.Advance == nil {
 		h.Advance = time.Sleep
+	}
+	if h.Peer == nil {
+		h.Peer = h.Store
 	}
 	return &subject{T: t, Harness: h}
 }
