@@ -26,43 +26,9 @@ type families struct {
 }
 
 func newFamilies() families {
-	return families{
-		requests: counter("requests_total",
-			"Requests answered, by rule and by how each ended.", "route", "outcome"),
-		replays: counter("replays_total",
-			"Requests answered with a recorded response, without reaching the upstream.", "route"),
-		conflicts: counter("conflicts_total",
-			"Requests refused because of what was found under their key.", "route", "reason"),
-		rejects: counter("rejects_total",
-			"Requests refused for any reason other than what was found under their key.", "route", "reason"),
-		unknownOutcomes: counter("unknown_outcomes_total",
-			"Requests that may have been executed although no response of theirs was recorded. "+
-				"An owner that died is seen here (cause lease) only when another takes its claim over, under on_unknown_outcome: release; "+
-				"under hold it shows as conflicts_total{reason=outcome_unknown}.", "route", "cause"),
-		lostLeases: counter("lost_leases_total",
-			"Executions whose claim was found gone or somebody else's before they were recorded.", "route"),
-		callersGone: counter("callers_gone_total",
-			"Callers that hung up before the response to their guarded request was delivered.", "route"),
-		would: counter("would_total",
-			"Requests of rules in mode observe, all of them passed through, by what enforce would have done with them.", "route", "outcome"),
-		replayAuths: counter("replay_auths_total",
-			"Questions to replay_auth whether a caller may have a replay, by rule and result.", "route", "result"),
-		jwksFetches: counter("jwks_fetches_total",
-			"Attempts to fetch the keys of callers' tokens; on a failure those at hand stay in use.", "result"),
-		storeFailures: counter("store_failures_total",
-			"Store operations that failed.", "op"),
-		configReloads: counter("config_reloads_total",
-			"Attempts to load a changed configuration; on a failure the old one stays in force.", "result"),
-		waits: counter("waits_total",
-			"Requests that had to wait for another with the same key, by how that ended.", "route", "result"),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "idemproxy_in_flight",
-			Help: "Requests being served now.",
-		}, []string{"route"}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "idemproxy_waiting",
-			Help: "Requests waiting for another with the same key now.",
-		}, []string{"route"}),
+	f := families{
+		inFlight: gauge("in_flight", "Requests being served now.", "route"),
+		waiting:  gauge("waiting", "Requests waiting for another with the same key now.", "route"),
 		storeDuration: histogram("store_duration_seconds",
 			"Time of store operations in seconds, failed ones included.",
 			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}, "op"),
@@ -78,6 +44,39 @@ func newFamilies() families {
 			Buckets: prometheus.ExponentialBuckets(256, 4, 9), // 256 B to 16 MiB
 		}),
 	}
+	f.addCounters()
+	return f
+}
+
+func (f *families) addCounters() {
+	f.requests = counter("requests_total",
+		"Requests answered, by rule and by how each ended.", "route", "outcome")
+	f.replays = counter("replays_total",
+		"Requests answered with a recorded response, without reaching the upstream.", "route")
+	f.conflicts = counter("conflicts_total",
+		"Requests refused because of what was found under their key.", "route", "reason")
+	f.rejects = counter("rejects_total",
+		"Requests refused for any reason other than what was found under their key.", "route", "reason")
+	f.unknownOutcomes = counter("unknown_outcomes_total",
+		"Requests that may have been executed although no response of theirs was recorded. "+
+			"An owner that died is seen here (cause lease) only when another takes its claim over, under on_unknown_outcome: release; "+
+			"under hold it shows as conflicts_total{reason=outcome_unknown}.", "route", "cause")
+	f.lostLeases = counter("lost_leases_total",
+		"Executions whose claim was found gone or somebody else's before they were recorded.", "route")
+	f.callersGone = counter("callers_gone_total",
+		"Callers that hung up before the response to their guarded request was delivered.", "route")
+	f.would = counter("would_total",
+		"Requests of rules in mode observe, all of them passed through, by what enforce would have done with them.", "route", "outcome")
+	f.replayAuths = counter("replay_auths_total",
+		"Questions to replay_auth whether a caller may have a replay, by rule and result.", "route", "result")
+	f.jwksFetches = counter("jwks_fetches_total",
+		"Attempts to fetch the keys of callers' tokens; on a failure those at hand stay in use.", "result")
+	f.storeFailures = counter("store_failures_total",
+		"Store operations that failed.", "op")
+	f.configReloads = counter("config_reloads_total",
+		"Attempts to load a changed configuration; on a failure the old one stays in force.", "result")
+	f.waits = counter("waits_total",
+		"Requests that had to wait for another with the same key, by how that ended.", "route", "result")
 }
 
 func (f families) all() []prometheus.Collector {
@@ -89,6 +88,10 @@ func (f families) all() []prometheus.Collector {
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "idemproxy_" + name, Help: help}, labels)
+}
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "idemproxy_" + name, Help: help}, labels)
 }
 
 func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {

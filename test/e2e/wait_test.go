@@ -36,7 +36,7 @@ func (p *proxy) waited(t *testing.T, results map[string]float64) {
 }
 
 func TestWaitersGetTheReplay(t *testing.T) {
-	onEachWaitStore(t, func(t *testing.T, s storage) {
+	eachStore(t, func(t *testing.T, s storage) {
 		g := newGate(t)
 		up := newUpstream(t, held(g, func(w http.ResponseWriter, r *received) {
 			w.Header()["X-Several"] = []string{"b", "a"}
@@ -66,7 +66,7 @@ func TestWaitersGetTheReplay(t *testing.T) {
 }
 
 func TestWaitersAtAnotherReplica(t *testing.T) {
-	onEachSharedStore(t, func(t *testing.T, s storage) {
+	eachShared(t, func(t *testing.T, s storage) {
 		g := newGate(t)
 		up := newUpstream(t, held(g, created))
 		cfg := setup{store: s, upstream: up.url, routes: waiting}
@@ -88,7 +88,7 @@ func TestWaitersAtAnotherReplica(t *testing.T) {
 
 // However many wait for one key, other keys don't notice, and the store hardly does.
 func TestFiveHundredWaitersOnOneKey(t *testing.T) {
-	onEachWaitStore(t, func(t *testing.T, s storage) {
+	eachStore(t, func(t *testing.T, s storage) {
 		slow := newGate(t)
 		up := newUpstream(t, func(w http.ResponseWriter, r *received) {
 			if string(r.body) == "slow" {
@@ -96,9 +96,9 @@ func TestFiveHundredWaitersOnOneKey(t *testing.T) {
 			}
 			created(w, r)
 		})
-		if s.prefix != "" { // a Redis of its own, whose connections are counted
+		if s.kind == "redis" { // a Redis of its own, whose connections are counted
 			server := startProcess(t)
-			s = redisAt("redis://" + server.addr())
+			s = redisVia(server.addr(), 5*time.Second)
 			defer func() {
 				if n := strings.Count(server.do("client", "list", "type", "normal").(string), "\n"); n > 20 {
 					t.Errorf("%d connections to Redis", n)
@@ -141,7 +141,7 @@ func TestFiveHundredWaitersOnOneKey(t *testing.T) {
 
 // A key that is freed goes to one who waits, as often as it is freed.
 func TestAFreedKeyIsTakenOverByOneWaiter(t *testing.T) {
-	onEachWaitStore(t, func(t *testing.T, s storage) {
+	eachStore(t, func(t *testing.T, s storage) {
 		g := newGate(t)
 		var running, most atomic.Int32
 		up := newUpstream(t, func(w http.ResponseWriter, r *received) {
@@ -197,7 +197,7 @@ func TestAFreedKeyIsTakenOverByOneWaiter(t *testing.T) {
 
 // An owner that dies is not waited for beyond its lease.
 func TestWaitersOfAnOwnerThatDies(t *testing.T) {
-	onEachSharedStore(t, func(t *testing.T, s storage) {
+	eachShared(t, func(t *testing.T, s storage) {
 		for _, policy := range []string{"hold", "release"} {
 			g := newGate(t)
 			up := newUpstream(t, held(g, created))
@@ -239,7 +239,7 @@ func TestWaitersOfAnOwnerThatDies(t *testing.T) {
 
 // Who leaves leaves nothing; who waits too long is refused as without waiting.
 func TestWaitersThatLeave(t *testing.T) {
-	onEachWaitStore(t, func(t *testing.T, s storage) {
+	eachStore(t, func(t *testing.T, s storage) {
 		g := newGate(t)
 		up := newUpstream(t, held(g, text(429, "later")))
 		p := start(t, setup{store: s, upstream: up.url, routes: waiting + `
@@ -283,7 +283,7 @@ func TestWaitersThatLeave(t *testing.T) {
 
 // A proxy that ends sends those who wait to another at once, and ends what it executes.
 func TestTerminationEndsWaiting(t *testing.T) {
-	onEachWaitStore(t, func(t *testing.T, s storage) {
+	eachStore(t, func(t *testing.T, s storage) {
 		g := newGate(t)
 		up := newUpstream(t, held(g, created))
 		p := start(t, setup{store: s, upstream: up.url, routes: waiting, server: "shutdown_grace: 15s"})
