@@ -31,6 +31,11 @@ const (
 	OpComplete = "complete"
 	OpRelease  = "release"
 	OpPing     = "ping"
+	OpLook     = "look"
+	OpList     = "list"
+	OpFree     = "free"
+	OpTell     = "tell"
+	OpTold     = "told"
 )
 
 // other is the label value of what is in none of the lists.
@@ -70,7 +75,7 @@ func causes() []string {
 
 // operations returns the known operations of a store.
 func operations() []string {
-	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpPing}
+	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpPing, OpLook, OpList, OpFree, OpTell, OpTold}
 }
 
 // resolve makes the children of a closed list of label values once, so that their

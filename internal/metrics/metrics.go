@@ -86,8 +86,7 @@ func (m *Metrics) Route(name string) *Route {
 	return r
 }
 
-// StoreOperation counts one operation of the store (OpClaim, OpRenew, OpComplete,
-// OpRelease, OpPing), the time it took, and whether it failed.
+// StoreOperation counts one operation of the store (OpClaim and so on), the time it took, and whether it failed.
 func (m *Metrics) StoreOperation(op string, took time.Duration, failed bool) {
 	o := pick(m.operations, op, m.operation)
 	o.took.Observe(took.Seconds())

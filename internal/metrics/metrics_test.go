@@ -24,14 +24,21 @@ func want() map[string][]string {
 		"idemproxy_unknown_outcomes_total":    routes("cause", "timeout", "connection", "body", "store", "lease"),
 		"idemproxy_lost_leases_total":         {"route=payments"},
 		"idemproxy_callers_gone_total":        {"route=payments"},
-		"idemproxy_store_failures_total":      {"op=claim", "op=renew", "op=complete", "op=release", "op=ping"},
-		"idemproxy_store_duration_seconds":    {"op=claim", "op=renew", "op=complete", "op=release", "op=ping"},
+		"idemproxy_store_failures_total":      ops(),
+		"idemproxy_store_duration_seconds":    ops(),
 		"idemproxy_upstream_duration_seconds": {"route=payments"},
 		"idemproxy_overhead_seconds":          routes("outcome", "executed", "replayed", "rejected", "released", "failed"),
 		"idemproxy_in_flight":                 {"route=payments"},
 		"idemproxy_buffered_bytes":            {""},
 		"idemproxy_records_bytes":             {""},
 		"idemproxy_config_reloads_total":      {"result=success", "result=failure"},
+	}
+}
+
+func ops() []string {
+	return []string{
+		"op=claim", "op=renew", "op=complete", "op=release", "op=ping",
+		"op=look", "op=list", "op=free", "op=tell", "op=told",
 	}
 }
 

@@ -30,6 +30,7 @@ type Memory struct {
 	shards    [memoryShards]memoryShard
 	seed      maphash.Seed
 	room      room
+	trail     memoryTrail
 	start     time.Time // instants are nanoseconds since start, on the monotonic clock
 	closed    atomic.Bool
 	stop      chan struct{}

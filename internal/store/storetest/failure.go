@@ -64,6 +64,8 @@ func (s *subject) everyOp(ctx context.Context, req dedup.ClaimRequest) map[strin
 	_, errs["Renew"] = s.Store.Renew(ctx, req.ID, req.Token, long)
 	_, errs["Complete"] = s.Store.Complete(ctx, req.ID, req.Token, dedup.Completion{TTL: long, Blob: []byte("no")})
 	_, errs["Release"] = s.Store.Release(ctx, req.ID, req.Token)
+	_, errs["Look"] = s.Store.Look(ctx, req.ID)
+	_, errs["Free"] = s.Store.Free(ctx, req.ID, req.Token, dedup.StateInProgress)
 	errs["Ping"] = s.Store.Ping(ctx)
 	return errs
 }

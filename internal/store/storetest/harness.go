@@ -51,7 +51,7 @@ type testCase struct {
 
 func cases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{claimCases(), leaseCases(), completeCases(), ttlCases(), dataCases(), failureCases()} {
+	for _, group := range [][]testCase{claimCases(), leaseCases(), completeCases(), ttlCases(), dataCases(), failureCases(), inspectCases(), trailCases()} {
 		all = append(all, group...)
 	}
 	return all
