@@ -13,6 +13,7 @@ type families struct {
 	callersGone     *prometheus.CounterVec
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
+	operators       *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
 	storeDuration   *prometheus.HistogramVec
 	upstream        *prometheus.HistogramVec
@@ -40,6 +41,8 @@ func newFamilies() families {
 			"Store operations that failed.", "op"),
 		configReloads: counter("config_reloads_total",
 			"Attempts to load a changed configuration; on a failure the old one stays in force.", "result"),
+		operators: counter("operator_actions_total",
+			"Keys that operators released or purged, as the store's audit trail tells every replica.", "action"),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "idemproxy_in_flight",
 			Help: "Requests being served now.",
@@ -64,7 +67,7 @@ func newFamilies() families {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.storeFailures, f.configReloads, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.storeFailures, f.configReloads, f.operators, f.inFlight, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

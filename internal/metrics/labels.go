@@ -78,6 +78,9 @@ func operations() []string {
 	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpPing, OpLook, OpList, OpFree, OpTell, OpTold}
 }
 
+// actions returns what operators do to keys.
+func actions() []string { return []string{"release", "purge"} }
+
 // resolve makes the children of a closed list of label values once, so that their
 // series stand at 0 from the start (rate() needs a first value) and counting them needs
 // no label lookup. The child of other is made when it is first needed: see pick.

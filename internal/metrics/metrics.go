@@ -19,6 +19,7 @@ type Metrics struct {
 	families families
 
 	operations map[string]operation
+	actions    map[string]prometheus.Counter
 	buffered   atomic.Int64
 
 	mu     sync.Mutex
@@ -39,6 +40,7 @@ func New(version string) *Metrics {
 		routes:   make(map[string]*Route),
 	}
 	m.operations = resolve(operations(), m.operation)
+	m.actions = resolve(actions(), m.action)
 	resolve([]string{"success", "failure"}, func(result string) prometheus.Counter {
 		return m.families.configReloads.WithLabelValues(result)
 	})
@@ -117,4 +119,14 @@ func (m *Metrics) ConfigReload(ok bool) {
 		result = "success"
 	}
 	m.families.configReloads.WithLabelValues(result).Inc()
+}
+
+// OperatorAction counts keys that an operator released or purged, on whichever replica or
+// command line that was.
+func (m *Metrics) OperatorAction(action string, keys int) {
+	pick(m.actions, action, m.action).Add(float64(max(keys, 0)))
+}
+
+func (m *Metrics) action(action string) prometheus.Counter {
+	return m.families.operators.WithLabelValues(action)
 }

@@ -31,6 +31,7 @@ func want() map[string][]string {
 		"idemproxy_in_flight":                 {"route=payments"},
 		"idemproxy_buffered_bytes":            {""},
 		"idemproxy_records_bytes":             {""},
+		"idemproxy_operator_actions_total":    {"action=release", "action=purge"},
 		"idemproxy_config_reloads_total":      {"result=success", "result=failure"},
 	}
 }
