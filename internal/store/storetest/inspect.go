@@ -3,7 +3,6 @@ package storetest
 import (
 	"bytes"
 	"slices"
-	"time"
 
 	"idemproxy/internal/dedup"
 )
@@ -229,4 +228,3 @@ func (s *subject) free(req dedup.ClaimRequest, state dedup.State, want dedup.Ver
 	got, err := s.Store.Free(s.Context(), req.ID, req.Token, state)
 	s.verdict("Free", got, err, want)
 }
-
