@@ -30,8 +30,8 @@ var (
 	ErrKeysUnnamed = errors.New("claims of running requests can't be purged")
 )
 
-// ErrUntold, wrapped around the cause, says that something was removed, and that the audit
-// trail could not be told.
+// ErrUntold says that something was removed, and that the audit trail could not be told. It
+// is wrapped around the cause.
 var ErrUntold = errors.New("it is done, but the audit trail could not be written")
 
 // A Filter says which keys are meant. Its zero value means all.

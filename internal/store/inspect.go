@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"strings"
 
 	"idemproxy/internal/dedup"
 )
@@ -30,11 +31,6 @@ func addTo(page *dedup.Page, e dedup.Entry, req dedup.ListRequest) {
 // isID reports whether a string looks like a dedup.ID: what else lies in a store has
 // another form.
 func isID(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-			return false
-		}
-	}
-	return len(s) == idLength
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return len(s) == idLength && strings.Trim(s, letters) == ""
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -116,7 +117,7 @@ func TestAnOperatorReleasesALiveClaim(t *testing.T) {
 	up.answers(created)
 	second := p.send(t, req).fresh(t, 201)
 	g.open()
-	if res := running.wait(t); res.status != 201 || string(res.body) == string(second.body) {
+	if res := running.wait(t); res.status != 201 || bytes.Equal(res.body, second.body) {
 		t.Errorf("the first caller gets %d %s", res.status, res.body)
 	}
 	p.send(t, req).replays(t, second)
