@@ -14,23 +14,44 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"idemproxy/internal/store/storetest"
 )
 
-// TestMain lets the scripts run the program itself, and four helpers.
+// TestMain lets the scripts run the program itself, and some helpers.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"idemproxy": main,
 		"await":     awaitMain,
 		"exits":     exitsMain,
 		"request":   requestMain,
+		"until":     untilMain,
 		"upstream":  upstreamMain,
 	})
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata", nil) }
+
+// The commands for keys do on a server what they say, on each kind.
+func TestKeysScripts(t *testing.T) {
+	t.Run("redis", func(t *testing.T) {
+		url := storetest.StartRedis(t).URL()
+		runScripts(t, "testdata/keys", map[string]string{"IDEMPROXY_STORE_TYPE": "redis", "IDEMPROXY_STORE_REDIS_URL": url})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		url := storetest.StartPostgres(t).URL()
+		runScripts(t, "testdata/keys", map[string]string{"IDEMPROXY_STORE_TYPE": "postgres", "IDEMPROXY_STORE_POSTGRES_URL": url})
+	})
+}
+
+func runScripts(t *testing.T, dir string, variables map[string]string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
+			for name, value := range variables {
+				env.Setenv(name, value)
+			}
 			for _, name := range []string{"PROXY", "ADMIN", "UPSTREAM", "NOBODY"} {
 				env.Setenv(name, freePort(t))
 			}
@@ -80,14 +101,28 @@ func upstreamMain() {
 	os.Exit(1)
 }
 
-// requestMain: request METHOD URL [KEY [BODY]] prints status, whether it was a replay,
-// and the body. It waits until somebody listens.
+// untilMain: until TEXT COMMAND… runs a command again and again until it prints the text.
+func untilMain() {
+	var out []byte
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		out, _ = exec.Command(os.Args[2], os.Args[3:]...).CombinedOutput()
+		if strings.Contains(string(out), os.Args[1]) {
+			fmt.Printf("%s", out)
+			return
+		}
+	}
+	fmt.Fprintf(os.Stderr, "it never prints %s, but %s\n", os.Args[1], out)
+	os.Exit(1)
+}
+
+// requestMain: request METHOD URL [KEY [BODY [HEADER…]]] prints status, whether it was a
+// replay, and the body. It waits until somebody listens.
 func requestMain() {
 	args := slices.Concat(os.Args[1:], []string{"", ""})
 	var err error
 	for range 400 {
 		var answer *http.Response
-		if answer, err = request(args[0], args[1], args[2], args[3]); err == nil {
+		if answer, err = request(args[0], args[1], args[2], args[3], os.Args[min(5, len(os.Args)):]); err == nil {
 			fmt.Printf("%d replay=%s ", answer.StatusCode, answer.Header.Get("X-Idempotent-Replay"))
 			_, _ = io.Copy(os.Stdout, answer.Body)
 			return
@@ -98,13 +133,17 @@ func requestMain() {
 	os.Exit(1)
 }
 
-func request(method, url, key, body string) (*http.Response, error) {
+func request(method, url, key, body string, headers []string) (*http.Response, error) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
 	}
 	return http.DefaultTransport.RoundTrip(req)
 }

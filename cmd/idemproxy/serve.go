@@ -80,6 +80,8 @@ func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		fields = append(fields, zap.Stringer("admin", admin))
 	}
 	log.Info("serving", fields...)
+	audit := trail{keys: dedup.Keys{Store: sv.store}, metrics: sv.metrics, log: log, every: 5 * time.Second}
+	go audit.follow(ctx)
 	if err := sv.proxy.Serve(ctx); err != nil {
 		return err
 	}
@@ -89,8 +91,9 @@ func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 
 // A service is everything that serves.
 type service struct {
-	store dedup.Store
-	proxy *proxy.Proxy
+	store   dedup.Store
+	proxy   *proxy.Proxy
+	metrics *metrics.Metrics
 }
 
 // wire opens the store and makes the proxy; it binds no address.
@@ -100,7 +103,7 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 	if err != nil {
 		return nil, err
 	}
-	sv := &service{store: store.Observed(opened, m)}
+	sv := &service{store: store.Observed(opened, m), metrics: m}
 	warnOfWatch(sv.store, log)
 	sv.proxy, err = proxy.New(proxy.Options{
 		Server:    cfg.Server,
@@ -112,6 +115,7 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 		Metrics:   m,
 		Log:       log,
 		AccessLog: cfg.Log.Access,
+		Replica:   replicaName(),
 	})
 	if err != nil {
 		sv.close(log)
@@ -124,4 +128,13 @@ func (sv *service) close(log *zap.Logger) {
 	if err := sv.store.Close(); err != nil {
 		log.Warn("close store", zap.Error(err))
 	}
+}
+
+// replicaName is what Kubernetes calls this pod, or else what the machine is called.
+func replicaName() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	name, _ := os.Hostname() // without a name a claim tells only its route
+	return name
 }

@@ -12,11 +12,12 @@ import (
 // it is ended by Complete, Release or Unknown; each of these may be called again with the
 // same arguments when it failed. A Claim is used by one goroutine at a time.
 type Claim struct {
-	store Store
-	rule  *Rule
-	op    Operation
-	token Token
-	turns chan struct{} // see Withdraw
+	store  Store
+	rule   *Rule
+	op     Operation
+	origin Origin
+	token  Token
+	turns  chan struct{} // see Withdraw
 
 	memberUntil time.Time  // see renewMember
 	member      sync.Mutex // so that the end of the claim has the last word about its place in its scope
@@ -37,10 +38,10 @@ var ErrFenced = errors.New("the claim belongs to another owner by now")
 // then tells that. The error says why nothing was recorded; see Persist.
 func (c *Claim) Complete(ctx context.Context, r *Record) error {
 	c.stop()
-	r.Fingerprint, r.ReplayScope = c.op.Fingerprint, c.op.ReplayScope
+	r.Fingerprint, r.ReplayScope, r.Origin = c.op.Fingerprint, c.op.ReplayScope, c.origin
 	err := c.complete(ctx, Completion{TTL: c.op.TTL, Blob: r.Encode()})
 	if errors.Is(err, ErrStoreFull) && !r.NotStored {
-		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status}
+		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status, Origin: r.Origin}
 		err = c.complete(ctx, Completion{TTL: c.op.TTL, Blob: small.Encode()})
 		r.NotStored = err == nil
 	}

@@ -15,6 +15,10 @@ type Guard struct {
 	token func() Token
 	turns chan struct{} // has room for those who ask a store that is away; see Claim.Withdraw
 	waits waits
+
+	// Replica is the name of this replica, which its claims and records carry. It is set
+	// before the Guard is used; empty means none.
+	Replica string
 }
 
 // NewGuard returns a Guard over a store.
@@ -71,7 +75,7 @@ func (g *Guard) newClaim(rule *Rule, op Operation) *Claim {
 	if op.TTL == 0 {
 		op.TTL = rule.TTL
 	}
-	return &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns}
+	return &Claim{store: g.store, rule: rule, op: op, origin: Origin{rule.Name, g.Replica}, token: g.token(), turns: g.turns}
 }
 
 // claim asks the store for the claim.
@@ -79,7 +83,7 @@ func (g *Guard) claim(ctx context.Context, c *Claim, wait bool) (Found, error) {
 	c.leaseEnd = time.Now().Add(c.rule.Lease)
 	return g.store.Claim(ctx, ClaimRequest{
 		ID: c.op.ID, Token: c.token, Lease: c.rule.Lease, TTL: c.heldFor(),
-		Takeover: c.rule.OnUnknownOutcome == UnknownRelease, Wait: wait,
+		Takeover: c.rule.OnUnknownOutcome == UnknownRelease, Note: c.note(), Wait: wait,
 	})
 }
 

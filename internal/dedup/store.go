@@ -103,6 +103,8 @@ type Store interface {
 	// Close frees what the store holds in this process. Operations after it fail with
 	// ErrStoreClosed.
 	Close() error
+
+	Inspection
 }
 
 // A ClaimRequest asks a Store for the right to execute an operation.

@@ -17,6 +17,7 @@ type families struct {
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
 	waits           *prometheus.CounterVec
+	operators       *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
 	waiting         *prometheus.GaugeVec
 	storeDuration   *prometheus.HistogramVec
@@ -75,6 +76,8 @@ func (f *families) addCounters() {
 		"Store operations that failed.", "op")
 	f.configReloads = counter("config_reloads_total",
 		"Attempts to load a changed configuration; on a failure the old one stays in force.", "result")
+	f.operators = counter("operator_actions_total",
+		"Keys that operators released or purged, as the store's audit trail tells every replica.", "action")
 	f.waits = counter("waits_total",
 		"Requests that had to wait for another with the same key, by how that ended.", "route", "result")
 }
@@ -82,7 +85,7 @@ func (f *families) addCounters() {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.waits, f.inFlight, f.waiting, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.waits, f.operators, f.inFlight, f.waiting, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

@@ -66,6 +66,11 @@ const (
 	OpEnroll   = "enroll"
 	OpDismiss  = "dismiss"
 	OpPing     = "ping"
+	OpLook     = "look"
+	OpList     = "list"
+	OpFree     = "free"
+	OpTell     = "tell"
+	OpTold     = "told"
 )
 
 // other is the label value of what is in none of the lists.
@@ -131,8 +136,11 @@ func waitResults() []string {
 
 // operations returns the known operations of a store.
 func operations() []string {
-	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpEnroll, OpDismiss, OpPing}
+	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpEnroll, OpDismiss, OpPing, OpLook, OpList, OpFree, OpTell, OpTold}
 }
+
+// actions returns what operators do to keys.
+func actions() []string { return []string{"release", "purge"} }
 
 // resolve makes the children of a closed list of label values once, so that their
 // series stand at 0 from the start (rate() needs a first value) and counting them needs

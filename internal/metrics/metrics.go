@@ -19,6 +19,7 @@ type Metrics struct {
 	families families
 
 	operations map[string]operation
+	actions    map[string]prometheus.Counter
 	buffered   atomic.Int64
 
 	mu     sync.Mutex
@@ -39,6 +40,7 @@ func New(version string) *Metrics {
 		routes:   make(map[string]*Route),
 	}
 	m.operations = resolve(operations(), m.operation)
+	m.actions = resolve(actions(), m.action)
 	resolve([]string{"success", "failure"}, func(result string) prometheus.Counter {
 		m.families.jwksFetches.WithLabelValues(result)
 		return m.families.configReloads.WithLabelValues(result)
@@ -87,8 +89,7 @@ func (m *Metrics) Route(name string) *Route {
 	return r
 }
 
-// StoreOperation counts one operation of the store (OpClaim, OpRenew, OpComplete,
-// OpRelease, OpEnroll, OpDismiss, OpPing), the time it took, and whether it failed.
+// StoreOperation counts one operation of the store (OpClaim and so on), the time it took, and whether it failed.
 func (m *Metrics) StoreOperation(op string, took time.Duration, failed bool) {
 	o := pick(m.operations, op, m.operation)
 	o.took.Observe(took.Seconds())
@@ -127,4 +128,14 @@ func result(ok bool) string {
 		return "success"
 	}
 	return "failure"
+}
+
+// OperatorAction counts keys that an operator released or purged, on whichever replica or
+// command line that was.
+func (m *Metrics) OperatorAction(action string, keys int) {
+	pick(m.actions, action, m.action).Add(float64(max(keys, 0)))
+}
+
+func (m *Metrics) action(action string) prometheus.Counter {
+	return m.families.operators.WithLabelValues(action)
 }

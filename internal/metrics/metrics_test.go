@@ -26,8 +26,8 @@ func want() map[string][]string {
 		"idemproxy_callers_gone_total":        {"route=payments"},
 		"idemproxy_replay_auths_total":        routes("result", "allowed", "refused", "unavailable"),
 		"idemproxy_jwks_fetches_total":        {"result=success", "result=failure"},
-		"idemproxy_store_failures_total":      {"op=claim", "op=renew", "op=complete", "op=release", "op=enroll", "op=dismiss", "op=ping"},
-		"idemproxy_store_duration_seconds":    {"op=claim", "op=renew", "op=complete", "op=release", "op=enroll", "op=dismiss", "op=ping"},
+		"idemproxy_store_failures_total":      ops(),
+		"idemproxy_store_duration_seconds":    ops(),
 		"idemproxy_upstream_duration_seconds": {"route=payments"},
 		"idemproxy_overhead_seconds":          routes("outcome", "executed", "replayed", "rejected", "released", "failed"),
 		"idemproxy_in_flight":                 {"route=payments"},
@@ -35,7 +35,15 @@ func want() map[string][]string {
 		"idemproxy_waits_total":               routes("result", "replayed", "took_over", "refused", "timed_out", "left", "drained", "no_room"),
 		"idemproxy_buffered_bytes":            {""},
 		"idemproxy_records_bytes":             {""},
+		"idemproxy_operator_actions_total":    {"action=release", "action=purge"},
 		"idemproxy_config_reloads_total":      {"result=success", "result=failure"},
+	}
+}
+
+func ops() []string {
+	return []string{
+		"op=claim", "op=renew", "op=complete", "op=release", "op=enroll", "op=dismiss", "op=ping",
+		"op=look", "op=list", "op=free", "op=tell", "op=told",
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"idemproxy/internal/metrics"
 )
 
-// Options are what a Proxy is made of. All fields but AccessLog are required.
+// Options are what a Proxy is made of. All fields but the last two are required.
 type Options struct {
 	Server    ServerConfig
 	Admin     AdminConfig
@@ -25,7 +25,8 @@ type Options struct {
 	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
 	Metrics   *metrics.Metrics
 	Log       *zap.Logger
-	AccessLog bool // a line for each request that a rule matches
+	AccessLog bool   // a line for each request that a rule matches
+	Replica   string // this replica's name, which claims and records carry; may be empty
 }
 
 // A Proxy stands in front of an upstream and makes the requests that its rules guard
@@ -95,6 +96,7 @@ func New(o Options) (*Proxy, error) {
 		later:    newBackground(),
 	}
 	p.serving, p.stop = context.WithCancel(context.Background())
+	p.guard.Replica = o.Replica
 	p.plain = p.reverseProxy()
 	p.plain.Transport = up.plain
 	return p, nil

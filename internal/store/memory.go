@@ -31,6 +31,7 @@ type Memory struct {
 	registers memoryRegisters
 	seed      maphash.Seed
 	room      room
+	trail     memoryTrail
 	start     time.Time // instants are nanoseconds since start, on the monotonic clock
 	closed    atomic.Bool
 	stop      chan struct{}

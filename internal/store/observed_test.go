@@ -48,6 +48,31 @@ func (s *slow) Ping(context.Context) error {
 	return s.err
 }
 
+func (s *slow) Look(context.Context, dedup.ID) (dedup.Entry, error) {
+	time.Sleep(s.took)
+	return dedup.Entry{Size: 1}, s.err
+}
+
+func (s *slow) List(_ context.Context, req dedup.ListRequest) (dedup.Page, error) {
+	time.Sleep(s.took)
+	return dedup.Page{Looked: req.Limit}, s.err
+}
+
+func (s *slow) Free(_ context.Context, _ dedup.ID, _ dedup.Token, state dedup.State) (dedup.Verdict, error) {
+	time.Sleep(s.took)
+	return dedup.Verdict(state), s.err
+}
+
+func (s *slow) Tell(context.Context, []byte) error {
+	time.Sleep(s.took)
+	return s.err
+}
+
+func (s *slow) Told(_ context.Context, after string) ([][]byte, string, error) {
+	time.Sleep(s.took)
+	return nil, after, s.err
+}
+
 func (s *slow) Close() error {
 	s.closed = true
 	return s.err
@@ -59,7 +84,12 @@ func operations(ctx context.Context, s dedup.Store) map[string]error {
 	_, renew := s.Renew(ctx, "", "", 0)
 	_, complete := s.Complete(ctx, "", "", dedup.Completion{})
 	_, release := s.Release(ctx, "", "")
+	_, look := s.Look(ctx, "")
+	_, list := s.List(ctx, dedup.ListRequest{})
+	_, free := s.Free(ctx, "", "", 0)
+	_, _, told := s.Told(ctx, "")
 	return map[string]error{
+		"look": look, "list": list, "free": free, "tell": s.Tell(ctx, nil), "told": told,
 		"claim": claim, "renew": renew, "complete": complete, "release": release, "ping": s.Ping(ctx),
 	}
 }
@@ -115,6 +145,18 @@ func TestObservedPassesEverythingThrough(t *testing.T) {
 	}
 	if v, _ := s.Release(ctx, "", ""); v != dedup.Fenced {
 		t.Errorf("release: %v", v)
+	}
+	if e, _ := s.Look(ctx, ""); e.Size != 1 {
+		t.Errorf("look: %+v", e)
+	}
+	if page, _ := s.List(ctx, dedup.ListRequest{Limit: 3}); page.Looked != 3 {
+		t.Errorf("list: %+v", page)
+	}
+	if v, _ := s.Free(ctx, "", "", 2); v != dedup.Gone {
+		t.Errorf("free: %v", v)
+	}
+	if _, at, _ := s.Told(ctx, "x"); at != "x" {
+		t.Errorf("told: %v", at)
 	}
 	if err := s.Close(); err != nil || !inner.closed {
 		t.Errorf("close: %v, closed %v", err, inner.closed)

@@ -47,6 +47,11 @@ type pgTable struct {
 	lock                  int64
 }
 
+// named puts the names into a statement.
+func (t pgTable) named(sql string) string {
+	return strings.NewReplacer("TABLE", t.name, "MEMBERS", t.members, "CHANNEL", "'"+t.channel+"'").Replace(sql)
+}
+
 func newPGTable(name string) pgTable {
 	parts := strings.Split(name, ".")
 	last := len(parts) - 1

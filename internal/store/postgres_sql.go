@@ -1,7 +1,5 @@
 package store
 
-import "strings"
-
 // The statements of the PostgreSQL store: one for each operation, its own transaction, on
 // one row. clock_timestamp() is the server's clock at the moment it is read, so that a
 // statement that waited for another's row lock judges by the time after the wait.
@@ -38,9 +36,7 @@ const (
 )
 
 func newPGStatements(t pgTable) pgStatements {
-	named := func(s string) string {
-		return strings.NewReplacer("TABLE", t.name, "MEMBERS", t.members, "CHANNEL", "'"+t.channel+"'").Replace(s)
-	}
+	named := t.named
 	return pgStatements{
 		claim: named(pgFound + sqlClaim), complete: named(pgFound + sqlComplete),
 		renew:   named(pgFound + sqlRenew + owned("AND state IN ('p', 'w')", "0")),

@@ -66,6 +66,8 @@ func (s *subject) everyOp(ctx context.Context, req dedup.ClaimRequest) map[strin
 	_, errs["Release"] = s.Store.Release(ctx, req.ID, req.Token)
 	_, errs["Enroll"] = s.Store.Enroll(ctx, dedup.Enrolment{Scope: newScope(), ID: req.ID, Token: req.Token, TTL: long, Limit: 1})
 	errs["Dismiss"] = s.Store.Dismiss(ctx, newScope(), req.ID, req.Token)
+	_, errs["Look"] = s.Store.Look(ctx, req.ID)
+	_, errs["Free"] = s.Store.Free(ctx, req.ID, req.Token, dedup.StateInProgress)
 	errs["Ping"] = s.Store.Ping(ctx)
 	return errs
 }

@@ -55,7 +55,7 @@ type testCase struct {
 
 func cases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{claimCases(), leaseCases(), completeCases(), ttlCases(), dataCases(), quotaCases(), watchCases(), failureCases()} {
+	for _, group := range [][]testCase{claimCases(), leaseCases(), completeCases(), ttlCases(), dataCases(), quotaCases(), watchCases(), failureCases(), inspectCases(), trailCases()} {
 		all = append(all, group...)
 	}
 	return all

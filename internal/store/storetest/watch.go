@@ -15,7 +15,7 @@ func watchCases() []testCase {
 				req := request()
 				w := s.waitFor(req)
 				end(req)
-				s.told(w, "a claim was "+name)
+				s.woken(w, "a claim was "+name)
 			}
 		}},
 		{"those who watch in another process are told", func(s *subject) {
@@ -25,7 +25,7 @@ func watchCases() []testCase {
 				w := s.watched(s.Peer, req.ID)
 				s.waits(s.Peer, req)
 				end(req)
-				s.told(w, "a claim was "+name+" elsewhere")
+				s.woken(w, "a claim was "+name+" elsewhere")
 			}
 		}},
 		{"all who watch an ID are told", func(s *subject) {
@@ -34,7 +34,7 @@ func watchCases() []testCase {
 			two, three := s.watched(s.Store, req.ID), s.watched(s.Peer, req.ID)
 			s.complete(req, "answer", dedup.Applied)
 			for _, w := range []<-chan struct{}{one, two, three} {
-				s.told(w, "the claim was completed")
+				s.woken(w, "the claim was completed")
 			}
 		}},
 		{"who has stopped watching leaves the others alone", func(s *subject) {
@@ -44,7 +44,7 @@ func watchCases() []testCase {
 			stop()
 			stop()
 			s.complete(req, "answer", dedup.Applied)
-			s.told(w, "the claim was completed")
+			s.woken(w, "the claim was completed")
 		}},
 		{"a claim that is waited for stays what it is", waitedForStays},
 		{"who takes over is waited for, too", func(s *subject) {
@@ -57,7 +57,7 @@ func watchCases() []testCase {
 			s.waits(s.Store, next)
 			s.quiet(w)
 			s.complete(next, "answer", dedup.Applied)
-			s.told(w, "the successor's claim was completed")
+			s.woken(w, "the successor's claim was completed")
 		}},
 		{"who waits for what is no claim finds what there is", func(s *subject) {
 			done, lost, free := request(), request(), request()
@@ -119,6 +119,11 @@ func (s *subject) ends() map[string]func(dedup.ClaimRequest) {
 		"completed":      func(req dedup.ClaimRequest) { s.complete(req, "answer", dedup.Applied) },
 		"released":       func(req dedup.ClaimRequest) { s.release(req, dedup.Applied) },
 		"marked unknown": func(req dedup.ClaimRequest) { s.abandon(req, dedup.Applied) },
+		"freed by an operator": func(req dedup.ClaimRequest) {
+			if v, err := s.Store.Free(s.Context(), req.ID, req.Token, dedup.StateInProgress); v != dedup.Applied || err != nil {
+				s.Errorf("Free: %v, %v", v, err)
+			}
+		},
 	}
 }
 
@@ -127,7 +132,7 @@ func (s *subject) watched(store dedup.Store, id dedup.ID) <-chan struct{} {
 	s.Helper()
 	w, stop := store.Watch(id)
 	s.Cleanup(stop)
-	s.told(w, "the watch came into force")
+	s.woken(w, "the watch came into force")
 	return w
 }
 
@@ -153,7 +158,7 @@ func (s *subject) waitFor(req dedup.ClaimRequest) <-chan struct{} {
 }
 
 // told expects a value, however slow the machine is.
-func (s *subject) told(w <-chan struct{}, what string) {
+func (s *subject) woken(w <-chan struct{}, what string) {
 	s.Helper()
 	if s.Deaf {
 		return
