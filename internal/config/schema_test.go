@@ -151,6 +151,9 @@ func newSchema(t *testing.T) *jsonschema.Schema {
 		constants(t, room, words)
 	}
 	r.LookupComment = func(t reflect.Type, name string) string {
+		if name == "" {
+			return "" // the type's own is found without help
+		}
 		comment := r.CommentMap[t.PkgPath()+"."+t.Name()+"."+name]
 		if field, ok := t.FieldByName(name); ok { // people know it by its key
 			if rest, named := strings.CutPrefix(comment, name+" "); named {

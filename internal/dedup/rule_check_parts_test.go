@@ -52,7 +52,9 @@ func TestRulePartsChecked(t *testing.T) {
 		{codes(dedup.ReasonKeyReuse, "A B"), "errors.codes.key_reuse"},
 		{func(r *dedup.Rule) { r.Errors.Format = "xml" }, "errors.format"},
 
-		{func(r *dedup.Rule) { r.Fingerprint.Body, r.Fingerprint.Ignore = dedup.BodyJSON, []string{"/a/0", "/x~1y"} }, ""},
+		{func(r *dedup.Rule) {
+			r.Fingerprint.Body, r.Fingerprint.Ignore = dedup.BodyJSON, []string{"/a/0", "/x~1y"}
+		}, ""},
 		{func(r *dedup.Rule) { r.Fingerprint.Body, r.Fingerprint.Ignore = dedup.BodyJSON, []string{"/a", "b"} }, "fingerprint.ignore[1]"},
 		{func(r *dedup.Rule) { r.Fingerprint.Ignore = []string{"/a"} }, "fingerprint.ignore"},
 		{func(r *dedup.Rule) { r.Fingerprint.Enabled, r.Fingerprint.Headers = false, []string{"X-A"} }, "fingerprint.enabled"},
