@@ -5,18 +5,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"idemproxy/internal/config"
 	"idemproxy/internal/store"
 )
 
 func newSchema() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Print what a store needs in its database",
+		Short: "Print the schema of the configuration, or of a store's database",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSchemaPostgres())
+	cmd.AddCommand(newSchemaConfig(), newSchemaPostgres())
 	return cmd
+}
+
+func newSchemaConfig() *cobra.Command {
+	return &cobra.Command{
+		Use:   "config",
+		Short: "Print the JSON Schema of the configuration, for editors",
+		Long: `Print the JSON Schema of the configuration. An editor with a YAML language server uses it
+when the first line of a file names it:
+
+  # yaml-language-server: $schema=idemproxy.schema.json`,
+		Example: "  idemproxy schema config >idemproxy.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: running(func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(config.Schema())
+			return err
+		}),
+	}
 }
 
 func newSchemaPostgres() *cobra.Command {

@@ -15,12 +15,19 @@ import (
 // A Config is everything that idemproxy can be told. Each section belongs to the package
 // it configures.
 type Config struct {
-	Server   proxy.ServerConfig   `yaml:"server"`
-	Admin    proxy.AdminConfig    `yaml:"admin"`
+	// Server is where requests arrive.
+	Server proxy.ServerConfig `yaml:"server"`
+	// Admin is for probes and metrics; nothing on it changes anything.
+	Admin proxy.AdminConfig `yaml:"admin"`
+	// Upstream is the service behind the proxy.
 	Upstream proxy.UpstreamConfig `yaml:"upstream"`
-	Limits   proxy.LimitsConfig   `yaml:"limits"`
-	Store    store.Config         `yaml:"store"`
-	Log      LogConfig            `yaml:"log"`
+	// Limits are for guarded requests; past either they get 503 overloaded, and nothing is
+	// claimed.
+	Limits proxy.LimitsConfig `yaml:"limits"`
+	// Store holds claims and records. Only the section of the type that is chosen may be set.
+	Store store.Config `yaml:"store"`
+	// Log is what is written to standard error.
+	Log LogConfig `yaml:"log"`
 	// Defaults is what every route starts from; name, methods, host and path are no part
 	// of it.
 	Defaults dedup.Rule `yaml:"defaults"`
