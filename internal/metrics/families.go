@@ -39,7 +39,7 @@ func newFamilies() families {
 		storeFailures: counter("store_failures_total",
 			"Store operations that failed.", "op"),
 		configReloads: counter("config_reloads_total",
-			"Attempts to load a changed configuration; on a failure the old one stays in force.", "result"),
+			"Attempts to load the configuration again; when it is refused the old one stays in force.", "result"),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "idemproxy_in_flight",
 			Help: "Requests being served now.",

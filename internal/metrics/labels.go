@@ -33,6 +33,17 @@ const (
 	OpPing     = "ping"
 )
 
+// Results of loading the configuration again: the label "result" of
+// idemproxy_config_reloads_total.
+const (
+	// ReloadOK: what changed is in force.
+	ReloadOK = "ok"
+	// ReloadRefused: the new configuration is wrong, and the old one stays in force.
+	ReloadRefused = "refused"
+	// ReloadUnchanged: no setting has another value.
+	ReloadUnchanged = "unchanged"
+)
+
 // other is the label value of what is in none of the lists.
 const other = "other"
 
@@ -72,6 +83,9 @@ func causes() []string {
 func operations() []string {
 	return []string{OpClaim, OpRenew, OpComplete, OpRelease, OpPing}
 }
+
+// reloads returns the known results of loading the configuration again.
+func reloads() []string { return []string{ReloadOK, ReloadRefused, ReloadUnchanged} }
 
 // resolve makes the children of a closed list of label values once, so that their
 // series stand at 0 from the start (rate() needs a first value) and counting them needs

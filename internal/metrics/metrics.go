@@ -19,6 +19,7 @@ type Metrics struct {
 	families families
 
 	operations map[string]operation
+	reloads    map[string]prometheus.Counter
 	buffered   atomic.Int64
 
 	mu     sync.Mutex
@@ -39,9 +40,7 @@ func New(version string) *Metrics {
 		routes:   make(map[string]*Route),
 	}
 	m.operations = resolve(operations(), m.operation)
-	resolve([]string{"success", "failure"}, func(result string) prometheus.Counter {
-		return m.families.configReloads.WithLabelValues(result)
-	})
+	m.reloads = resolve(reloads(), m.reload)
 	buffered := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "idemproxy_buffered_bytes",
 		Help: "Bytes of request and response bodies held in memory by guarded requests now.",
@@ -110,12 +109,12 @@ func (m *Metrics) Buffered(delta int64) { m.buffered.Add(delta) }
 // RecordSize observes the size in bytes of a record that was handed to the store.
 func (m *Metrics) RecordSize(bytes int) { m.families.records.Observe(float64(bytes)) }
 
-// ConfigReload counts an attempt to load a changed configuration: ok says that it is in
-// force now, otherwise the old one stayed.
-func (m *Metrics) ConfigReload(ok bool) {
-	result := "failure"
-	if ok {
-		result = "success"
-	}
-	m.families.configReloads.WithLabelValues(result).Inc()
+// ConfigReload counts an attempt to load the configuration again, by its result
+// (ReloadOK, ReloadRefused, ReloadUnchanged).
+func (m *Metrics) ConfigReload(result string) {
+	pick(m.reloads, result, m.reload).Inc()
+}
+
+func (m *Metrics) reload(result string) prometheus.Counter {
+	return m.families.configReloads.WithLabelValues(result)
 }

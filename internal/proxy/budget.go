@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"idemproxy/internal/dedup"
 	"idemproxy/internal/metrics"
 )
@@ -17,20 +15,27 @@ import (
 // once, and how many bytes of their bodies are in memory.
 type budget struct {
 	requests atomic.Int64
-	most     int64 // 0: no bound
-	bytes    *semaphore.Weighted
-	size     int64
+	most     atomic.Int64 // 0: no bound
+	bytes    room
 	metrics  *metrics.Metrics
 }
 
 func newBudget(c LimitsConfig, m *metrics.Metrics) *budget {
-	size := int64(c.MaxBufferedBytes)
-	return &budget{most: int64(c.MaxConcurrent), bytes: semaphore.NewWeighted(size), size: size, metrics: m}
+	b := &budget{metrics: m}
+	b.limit(c)
+	return b
+}
+
+// limit changes the bounds. What requests have taken stays theirs, and counts.
+func (b *budget) limit(c LimitsConfig) {
+	b.most.Store(int64(c.MaxConcurrent))
+	b.bytes.resize(int64(c.MaxBufferedBytes))
 }
 
 // enter admits one more request, until leave is called.
 func (b *budget) enter() bool {
-	if n := b.requests.Add(1); b.most > 0 && n > b.most {
+	n, most := b.requests.Add(1), b.most.Load()
+	if most > 0 && n > most {
 		b.requests.Add(-1)
 		return false
 	}
@@ -58,7 +63,7 @@ type hold struct {
 
 // try takes n more bytes if they are there now.
 func (h *hold) try(n int64) bool {
-	if !h.budget.bytes.TryAcquire(n) {
+	if !h.budget.bytes.try(n) {
 		return false
 	}
 	h.took(n)
@@ -68,7 +73,7 @@ func (h *hold) try(n int64) bool {
 // wait takes n more bytes, as soon as they are there. It fails when ctx ends before, or
 // when n is more than there will ever be.
 func (h *hold) wait(ctx context.Context, n int64) error {
-	if h.held+n > h.budget.size || h.budget.bytes.Acquire(ctx, n) != nil {
+	if !h.budget.bytes.wait(ctx, n, h.held) {
 		return errNoRoom
 	}
 	h.took(n)
@@ -83,7 +88,7 @@ func (h *hold) took(n int64) {
 // free gives all bytes back.
 func (h *hold) free() {
 	if h.held > 0 {
-		h.budget.bytes.Release(h.held)
+		h.budget.bytes.free(h.held)
 		h.budget.metrics.Buffered(-h.held)
 		h.held = 0
 	}

@@ -129,7 +129,7 @@ func (o *observation) callersFault() bool {
 // of the store and the upstream are written even when access lines are not asked for.
 func (o *observation) log(took time.Duration, gone bool) {
 	trouble := o.err != nil && !o.callersFault() || o.cause != "" || o.leaseLost || o.takenOver
-	if !trouble && !o.proxy.options.AccessLog {
+	if !trouble && !o.proxy.rules.Load().accessLog {
 		return
 	}
 	level := zap.InfoLevel

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -32,7 +31,7 @@ type Options struct {
 // safe to retry. Make one with New, then call Listen and Serve once each.
 type Proxy struct {
 	options  Options
-	routes   *routes
+	rules    atomic.Pointer[rules]
 	guard    *dedup.Guard
 	upstream *upstream
 	plain    *httputil.ReverseProxy
@@ -66,13 +65,8 @@ func New(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, faults := newRoutes(o.Routes, o.Metrics)
-	if len(faults) > 0 {
-		return nil, errors.New(faults[0].Path + ": " + faults[0].Message)
-	}
 	p := &Proxy{
 		options:  o,
-		routes:   routes,
 		guard:    dedup.NewGuard(o.Store),
 		upstream: up,
 		passed:   o.Metrics.Route(""),
@@ -84,6 +78,9 @@ func New(o Options) (*Proxy, error) {
 		log:      o.Log,
 		later:    newBackground(),
 	}
+	if err := p.Reload(Reloadable{o.Routes, o.Limits, o.AccessLog}); err != nil {
+		return nil, err
+	}
 	p.plain = p.reverseProxy()
 	p.plain.Transport = up.plain
 	p.plain.ErrorHandler = p.plainFailed
@@ -92,7 +89,7 @@ func New(o Options) (*Proxy, error) {
 
 // ServeHTTP serves one request. Without a rule it is forwarded as any reverse proxy does.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	route := p.routes.match(r)
+	route := p.rules.Load().routes.match(r)
 	if route == nil {
 		p.passed.PassedThrough()
 		p.forward(w, r, p.rewrite, nil)
