@@ -114,6 +114,8 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 		Admin:     cfg.Admin,
 		Upstream:  cfg.Upstream,
 		Limits:    cfg.Limits,
+		Tracing:   cfg.Tracing,
+		Version:   versionText(),
 		Routes:    cfg.Routes,
 		Store:     sv.store,
 		Metrics:   m,

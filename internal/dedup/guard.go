@@ -43,6 +43,14 @@ type Decision struct {
 	InDoubt *Claim
 }
 
+// Err is why the store could not be asked, if it could not.
+func (d Decision) Err() error {
+	if d.Rejection == nil {
+		return nil
+	}
+	return d.Rejection.Err
+}
+
 // errLateAnswer says that a claim was ours, and that by now it may be another's.
 var errLateAnswer = errors.New("the store answered after the lease of the claim was over")
 

@@ -63,6 +63,7 @@ func (ex *execution) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out
 	out.URL.Opaque, out.URL.RawQuery, out.URL.ForceQuery = target(pr.In), "", false
 	out.Header.Del("Expect") // the whole body is here already
+	ex.o.upstream.inject(out.Header)
 	if !ex.o.route.rule.ForwardKey {
 		for _, name := range ex.o.route.rule.HeaderName {
 			out.Header.Del(name)
@@ -206,7 +207,9 @@ func (ex *execution) close() {
 func (ex *execution) settle(end func(context.Context) error) {
 	ex.settled = true
 	ex.o.answered()
+	span := ex.o.ending()
 	err := end(context.Background())
+	span.end(err)
 	switch {
 	case err == nil:
 	case errors.Is(err, dedup.ErrFenced):

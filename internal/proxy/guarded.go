@@ -68,7 +68,9 @@ func (p *Proxy) guarded(w http.ResponseWriter, r *http.Request, o *observation) 
 func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, op dedup.Operation, body []byte, held *hold) *dedup.Rejection {
 	rule := o.route.rule
 	o.id = op.ID
+	claim := o.span.child(spanClaim)
 	decision := p.guard.Begin(context.WithoutCancel(r.Context()), rule, op)
+	claim.end(decision.Err())
 	o.takenOver = decision.TakenOver
 	if decision.InDoubt != nil {
 		p.later.withdraw(decision.InDoubt)
@@ -78,7 +80,9 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 		p.execute(w, r, o, decision.Claim, body, held)
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
+		span := o.span.child(spanReplay)
 		replay(w, rule, decision.Replay)
+		span.end(nil)
 	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:
 		o.err = decision.Rejection
 		o.passThrough(w, buffered(r, body))

@@ -29,6 +29,8 @@ type observation struct {
 	takenOver   bool          // from an owner whose outcome nobody knows
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
+	span        *span         // of the request; nil when it is not traced
+	upstream    *span         // of the upstream's part of an execution
 }
 
 // Outcomes of a request.
@@ -44,15 +46,18 @@ const (
 
 func (p *Proxy) begin(r *http.Request, rt *route) *observation {
 	rt.metrics.Began()
-	return &observation{proxy: p, route: rt, request: r, started: time.Now(), outcome: outcomeFailed}
+	return &observation{proxy: p, route: rt, request: r, started: time.Now(), outcome: outcomeFailed, span: p.tracing.begin(r, rt)}
 }
 
 // passThrough forwards the request unguarded, though a rule matches it.
 func (o *observation) passThrough(w http.ResponseWriter, r *http.Request) {
 	o.outcome = outcomePassedThrough
+	part := o.span.toUpstream()
+	defer func() { part.answered(o.status, o.status == 0) }()
 	rewrite := func(pr *httputil.ProxyRequest) {
 		o.proxy.rewrite(pr)
 		o.route.restoreHeaders(pr)
+		part.inject(pr.Out.Header)
 	}
 	o.proxy.forward(w, r, rewrite, func(res *http.Response) {
 		o.status = res.StatusCode
@@ -76,9 +81,15 @@ func (o *observation) fail(r *dedup.Rejection) {
 }
 
 // sent and answered frame the time that the upstream took.
-func (o *observation) sent() { o.upstreamAt = time.Now() }
+func (o *observation) sent() {
+	o.upstreamAt = time.Now()
+	o.upstream = o.span.toUpstream()
+}
 
-func (o *observation) answered() { o.upstreamFor = time.Since(o.upstreamAt) }
+func (o *observation) answered() {
+	o.upstreamFor = time.Since(o.upstreamAt)
+	o.upstream.answered(o.status, o.outcome == outcomeFailed)
+}
 
 // end counts and logs the request.
 func (o *observation) end() {
@@ -86,6 +97,7 @@ func (o *observation) end() {
 	gone := o.request.Context().Err() != nil
 	o.count(took-o.upstreamFor, gone)
 	o.log(took, gone)
+	o.span.finish(o)
 }
 
 func (o *observation) count(overhead time.Duration, gone bool) {

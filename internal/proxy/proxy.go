@@ -14,12 +14,14 @@ import (
 	"idemproxy/internal/metrics"
 )
 
-// Options are what a Proxy is made of. All fields but AccessLog are required.
+// Options are what a Proxy is made of. All fields but Tracing, Version and AccessLog are required.
 type Options struct {
 	Server    ServerConfig
 	Admin     AdminConfig
 	Upstream  UpstreamConfig
 	Limits    LimitsConfig
+	Tracing   TracingConfig
+	Version   string // of the program, for its spans
 	Routes    []dedup.Rule
 	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
 	Metrics   *metrics.Metrics
@@ -40,6 +42,7 @@ type Proxy struct {
 	copies   *buffers
 	budget   *budget
 	trusted  trustedProxies
+	tracing  *tracing // nil: none
 	tls      *tls.Config // of the listener; nil for plain HTTP
 	log      *zap.Logger
 
@@ -65,6 +68,10 @@ func New(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	spans, err := newTracing(o.Tracing, o.Version, o.Log)
+	if err != nil {
+		return nil, err
+	}
 	p := &Proxy{
 		options:  o,
 		guard:    dedup.NewGuard(o.Store),
@@ -74,6 +81,7 @@ func New(o Options) (*Proxy, error) {
 		copies:   newBuffers(),
 		budget:   newBudget(o.Limits, o.Metrics),
 		trusted:  trusted,
+		tracing:  spans,
 		tls:      listenTLS,
 		log:      o.Log,
 		later:    newBackground(),

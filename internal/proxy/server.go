@@ -105,6 +105,7 @@ func (p *Proxy) drain(main *http.Server) {
 	err := main.Shutdown(ctx)
 	ended := p.running.wait(ctx)
 	p.later.wait(ctx)
+	p.tracing.close(ctx)
 	if err != nil || !ended {
 		p.log.Warn("not all requests ended within server.shutdown_grace; the outcome of those that are guarded is unknown to others")
 		main.Close()
