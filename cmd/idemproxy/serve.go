@@ -121,6 +121,7 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 		Metrics:   m,
 		Log:       log,
 		AccessLog: cfg.Log.Access,
+		Replica:   replicaName(),
 	})
 	if err != nil {
 		sv.close(log)
@@ -133,4 +134,13 @@ func (sv *service) close(log *zap.Logger) {
 	if err := sv.store.Close(); err != nil {
 		log.Warn("close store", zap.Error(err))
 	}
+}
+
+// replicaName is what Kubernetes calls this pod, or else what the machine is called.
+func replicaName() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	name, _ := os.Hostname() // without a name a claim tells only its route
+	return name
 }

@@ -12,11 +12,12 @@ import (
 // it is ended by Complete, Release or Unknown; each of these may be called again with the
 // same arguments when it failed. A Claim is used by one goroutine at a time.
 type Claim struct {
-	store Store
-	rule  *Rule
-	op    Operation
-	token Token
-	turns chan struct{} // see Withdraw
+	store  Store
+	rule   *Rule
+	op     Operation
+	origin Origin
+	token  Token
+	turns  chan struct{} // see Withdraw
 
 	mu       sync.Mutex // guards what follows
 	timer    *time.Timer
@@ -34,10 +35,10 @@ var ErrFenced = errors.New("the claim belongs to another owner by now")
 // says why nothing was recorded; see Persist.
 func (c *Claim) Complete(ctx context.Context, r *Record) error {
 	c.stop()
-	r.Fingerprint, r.ReplayScope = c.op.Fingerprint, c.op.ReplayScope
+	r.Fingerprint, r.ReplayScope, r.Origin = c.op.Fingerprint, c.op.ReplayScope, c.origin
 	err := c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: r.Encode()})
 	if errors.Is(err, ErrStoreFull) && !r.NotStored {
-		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status}
+		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status, Origin: r.Origin}
 		return c.complete(ctx, Completion{TTL: c.rule.TTL, Blob: small.Encode()})
 	}
 	return err

@@ -21,7 +21,7 @@ func TestClaimCompletes(t *testing.T) {
 		record := answer("ok")
 		s.must(c.Complete(s.Context(), record))
 		want := answer("ok")
-		want.Fingerprint, want.ReplayScope = s.op.Fingerprint, s.op.ReplayScope
+		want.Fingerprint, want.ReplayScope, want.Origin = s.op.Fingerprint, s.op.ReplayScope, dedup.Origin{Route: "payments"}
 		for range 3 {
 			if got := s.mustReplay(); !equalRecords(got, want) {
 				t.Errorf("replay %+v, want %+v", got, want)

@@ -14,6 +14,10 @@ type Guard struct {
 	store Store
 	token func() Token
 	turns chan struct{} // has room for those who ask a store that is away; see Claim.Withdraw
+
+	// Replica is the name of this replica, which its claims and records carry. It is set
+	// before the Guard is used; empty means none.
+	Replica string
 }
 
 // NewGuard returns a Guard over a store.
@@ -56,10 +60,10 @@ var errLateAnswer = errors.New("the store answered after the lease of the claim 
 
 // Begin decides about an operation in one round trip to the store.
 func (g *Guard) Begin(ctx context.Context, rule *Rule, op Operation) Decision {
-	c := &Claim{store: g.store, rule: rule, op: op, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
+	c := &Claim{store: g.store, rule: rule, op: op, origin: Origin{rule.Name, g.Replica}, token: g.token(), turns: g.turns, leaseEnd: time.Now().Add(rule.Lease)}
 	found, err := g.store.Claim(ctx, ClaimRequest{
 		ID: op.ID, Token: c.token, Lease: rule.Lease, TTL: rule.TTL,
-		Takeover: rule.OnUnknownOutcome == UnknownRelease,
+		Takeover: rule.OnUnknownOutcome == UnknownRelease, Note: c.note(),
 	})
 	if err != nil {
 		return g.failed(c, err)

@@ -19,6 +19,7 @@ type Record struct {
 	ReplayScope ReplayScope
 	Completed   time.Time // when the answer was complete, to the millisecond, by the proxy's clock
 	Status      int
+	Origin      Origin // where it was executed; zero in records of version 1
 	Header      Fields // end-to-end headers only
 	Trailer     Fields
 	Body        []byte
@@ -28,20 +29,24 @@ type Record struct {
 // they are; their order among each other is not kept, as net/http doesn't know it.
 type Fields map[string][]string
 
-// The layout of a record, version 1. All numbers are unsigned varints (encoding/binary),
+// The layout of a record, version 2. All numbers are unsigned varints (encoding/binary),
 // all strings have their length before them, and names are sorted:
 //
 //	'I' 'D' 'R'  format version  recipe of the fingerprint  flags
 //	fingerprint (32 bytes)  replay scope (32 bytes)
-//	completed (ms since 1970)  status  header  trailer  body
+//	completed (ms since 1970)  status  route  replica  header  trailer  body
 //	CRC-32C of all before (4 bytes, big endian)
 //
 // where header and trailer are: number of names, then for each its name, the number of
 // its values, and the values. No byte of a value is changed or interpreted.
+//
+// Version 1 is the same without route and replica. It is read as ever, and is still what a
+// record without an origin is written as.
 const (
-	recordMagic   = "IDR"
-	recordVersion = 1
-	flagNotStored = 1
+	recordMagic    = "IDR"
+	recordVersion1 = 1
+	recordVersion  = 2
+	flagNotStored  = 1
 
 	recordHead = len(recordMagic) + 3
 	recordMin  = recordHead + 2*sha256Size + crcSize
@@ -51,17 +56,23 @@ const (
 
 // Encode returns the record's bytes. Equal records have equal bytes.
 func (r *Record) Encode() []byte {
-	b := make([]byte, 0, recordMin+64+r.Header.size()+r.Trailer.size()+len(r.Body))
-	flags := byte(0)
+	b := make([]byte, 0, recordMin+64+r.Origin.size()+r.Header.size()+r.Trailer.size()+len(r.Body))
+	flags, version := byte(0), byte(recordVersion)
 	if r.NotStored {
 		flags |= flagNotStored
 	}
+	if r.Origin == (Origin{}) {
+		version = recordVersion1
+	}
 	b = append(b, recordMagic...)
-	b = append(b, recordVersion, Recipe, flags)
+	b = append(b, version, Recipe, flags)
 	b = append(b, r.Fingerprint[:]...)
 	b = append(b, r.ReplayScope[:]...)
 	b = binary.AppendUvarint(b, uint64(r.Completed.UnixMilli()))
 	b = binary.AppendUvarint(b, uint64(r.Status))
+	if version != recordVersion1 {
+		b = r.Origin.appendTo(b)
+	}
 	b = r.Header.appendTo(b)
 	b = r.Trailer.appendTo(b)
 	b = binary.AppendUvarint(b, uint64(len(r.Body)))
@@ -75,8 +86,8 @@ func DecodeRecord(b []byte) (*Record, error) {
 	switch {
 	case len(b) < recordMin || string(b[:len(recordMagic)]) != recordMagic:
 		return nil, fmt.Errorf("decode record of %d bytes: not a record: %w", len(b), ErrUnreadable)
-	case b[3] != recordVersion:
-		return nil, fmt.Errorf("decode record: format version %d, known is %d: %w", b[3], recordVersion, ErrUnreadable)
+	case b[3] != recordVersion && b[3] != recordVersion1:
+		return nil, fmt.Errorf("decode record: format version %d, known are 1 to %d: %w", b[3], recordVersion, ErrUnreadable)
 	case b[4] != Recipe:
 		return nil, fmt.Errorf("decode record: fingerprint recipe %d, known is %d: %w", b[4], Recipe, ErrUnreadable)
 	case b[5]&^flagNotStored != 0:
@@ -90,6 +101,9 @@ func DecodeRecord(b []byte) (*Record, error) {
 	copy(r.ReplayScope[:], d.take(sha256Size))
 	r.Completed = time.UnixMilli(int64(d.number())).UTC()
 	status := d.number()
+	if b[3] != recordVersion1 {
+		r.Origin = d.origin()
+	}
 	r.Header = d.fields()
 	r.Trailer = d.fields()
 	r.Body = d.take(d.number())

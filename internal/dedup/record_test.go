@@ -17,7 +17,7 @@ import (
 	"idemproxy/internal/dedup"
 )
 
-// goldenRecords are the files testdata/record-v1-*.bin, as a program of its own in another
+// goldenRecords are the files testdata/record-v*.bin, as a program of its own in another
 // language wrote them from the layout in record.go. They never change: what this version
 // has written, every later one must read. A new format gets new files.
 func goldenRecords() map[string]*dedup.Record {
@@ -48,6 +48,22 @@ func goldenRecords() map[string]*dedup.Record {
 		"record-v1-full.bin":       full,
 		"record-v1-empty.bin":      {Completed: time.UnixMilli(0).UTC(), Status: 204},
 		"record-v1-not-stored.bin": notStored,
+		"record-v2-full.bin": {
+			Fingerprint: full.Fingerprint, ReplayScope: full.ReplayScope, Completed: completed, Status: 201,
+			Origin: dedup.Origin{Route: "payments", Replica: "idemproxy-7d9f-x2x"},
+			Header: dedup.Fields{
+				"Content-Type": {"application/octet-stream"},
+				"Set-Cookie":   {"a=1; Path=/, Secure", "b=2"},
+				"X-Empty":      {""},
+				"x-lower-Case": {" spaces stay "},
+			},
+			Trailer: dedup.Fields{"Grpc-Status": {"0"}}, Body: allBytes(),
+		},
+		"record-v2-no-replica.bin": {Completed: time.UnixMilli(0).UTC(), Status: 204, Origin: dedup.Origin{Route: "payments"}},
+		"record-v2-not-stored.bin": {
+			NotStored: true, Fingerprint: notStored.Fingerprint, Completed: completed, Status: 507,
+			Origin: dedup.Origin{Route: "orders", Replica: "b"},
+		},
 	}
 }
 
@@ -64,7 +80,7 @@ func golden(t testing.TB, name string) []byte {
 func equalRecords(a, b *dedup.Record) bool {
 	fields := func(a, b dedup.Fields) bool { return maps.EqualFunc(a, b, slices.Equal) }
 	return a.NotStored == b.NotStored && a.Fingerprint == b.Fingerprint && a.ReplayScope == b.ReplayScope &&
-		a.Completed.UnixMilli() == b.Completed.UnixMilli() && a.Status == b.Status &&
+		a.Completed.UnixMilli() == b.Completed.UnixMilli() && a.Status == b.Status && a.Origin == b.Origin &&
 		fields(a.Header, b.Header) && fields(a.Trailer, b.Trailer) && bytes.Equal(a.Body, b.Body)
 }
 
@@ -86,7 +102,7 @@ func TestRecordIsGolden(t *testing.T) {
 			t.Errorf("%s: encoded are\n%q, want\n%q", name, encoded, b)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join("testdata", "record-v1-*.bin"))
+	files, err := filepath.Glob(filepath.Join("testdata", "record-v*.bin"))
 	if err != nil || len(files) != len(goldenRecords()) {
 		t.Errorf("files %v (%v), want all of them tested", files, err)
 	}
@@ -142,7 +158,10 @@ func TestRecordMadeWrong(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"another magic":           sealed("IDX\x01\x01\x00", good),
 		"version 0":               sealed("IDR\x00\x01\x00", good),
-		"version 2":               sealed("IDR\x02\x01\x00", good),
+		"version 2 of version 1":  sealed("IDR\x02\x01\x00", good),
+		"version 3":               sealed("IDR\x03\x01\x00", good),
+		"a route of 2^64-1":       sealed("IDR\x02\x01\x00", start+most+"\x00\x00\x00\x00"),
+		"a replica that is cut":   sealed("IDR\x02\x01\x00", start+"\x01r\x09r"),
 		"version 255":             sealed("IDR\xff\x01\x00", good),
 		"recipe 0":                sealed("IDR\x01\x00\x00", good),
 		"recipe 2":                sealed("IDR\x01\x02\x00", good),
@@ -237,7 +256,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte{}, []byte("\x80\x00\xc8\x01\x00\x00\x00"), uint16(999), int64(1<<62), "\x00", "\xff", allBytes())
 	f.Add([]byte{}, []byte("\x00\xc8\x01\xff\xff\xff\xff\x0f"), uint16(500), int64(0), "Set-Cookie", "a,b", []byte("\x00"))
 	f.Fuzz(func(t *testing.T, raw, rest []byte, status uint16, completed int64, name, value string, body []byte) {
-		for _, b := range [][]byte{raw, sealed("IDR\x01\x01\x00", string(rest)), sealed("IDR\x01\x01\x01", string(rest))} {
+		for _, b := range [][]byte{raw, sealed("IDR\x01\x01\x00", string(rest)), sealed("IDR\x01\x01\x01", string(rest)), sealed("IDR\x02\x01\x00", string(rest))} {
 			r, err := dedup.DecodeRecord(b)
 			if err != nil {
 				if !errors.Is(err, dedup.ErrUnreadable) {
@@ -249,7 +268,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		wantRoundTrip(t, &dedup.Record{
 			Fingerprint: dedup.Fingerprint{byte(status)}, ReplayScope: dedup.ReplayScope{1: byte(completed)},
-			Completed: time.UnixMilli(completed), Status: 100 + int(status)%900, Body: body,
+			Completed: time.UnixMilli(completed), Status: 100 + int(status)%900, Body: body, Origin: dedup.Origin{Route: name, Replica: value},
 			Header:  dedup.Fields{name: {value, "", value}, value: {name}, "-": {}},
 			Trailer: dedup.Fields{value: {value}},
 		})

@@ -14,7 +14,8 @@ import (
 	"idemproxy/internal/metrics"
 )
 
-// Options are what a Proxy is made of. All fields but Tracing, Version and AccessLog are required.
+// Options are what a Proxy is made of. All fields but Tracing, Version, AccessLog and
+// Replica are required.
 type Options struct {
 	Server    ServerConfig
 	Admin     AdminConfig
@@ -26,7 +27,8 @@ type Options struct {
 	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
 	Metrics   *metrics.Metrics
 	Log       *zap.Logger
-	AccessLog bool // a line for each request that a rule matches
+	AccessLog bool   // a line for each request that a rule matches
+	Replica   string // this replica's name, which claims and records carry; may be empty
 }
 
 // A Proxy stands in front of an upstream and makes the requests that its rules guard
@@ -89,6 +91,7 @@ func New(o Options) (*Proxy, error) {
 	if err := p.Reload(Reloadable{o.Routes, o.Limits, o.AccessLog}); err != nil {
 		return nil, err
 	}
+	p.guard.Replica = o.Replica
 	p.plain = p.reverseProxy()
 	p.plain.Transport = up.plain
 	p.plain.ErrorHandler = p.plainFailed
