@@ -114,6 +114,7 @@ func (ex *execution) keep(res *http.Response, body []byte) {
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	frame(res, len(body))
 	ex.complete(&dedup.Record{
+		Trace:     ex.o.upstream.id(),
 		Completed: time.Now(),
 		Status:    res.StatusCode,
 		Header:    recorded(ex.o.route.rule, res.Header),

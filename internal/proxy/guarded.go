@@ -80,7 +80,7 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 		p.execute(w, r, o, decision.Claim, body, held)
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
-		span := o.span.child(spanReplay)
+		span := o.span.toReplay(decision.Replay.Trace)
 		replay(w, rule, decision.Replay)
 		span.end(nil)
 	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:

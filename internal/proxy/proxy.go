@@ -44,7 +44,7 @@ type Proxy struct {
 	copies   *buffers
 	budget   *budget
 	trusted  trustedProxies
-	tracing  *tracing // nil: none
+	tracing  *tracing    // nil: none
 	tls      *tls.Config // of the listener; nil for plain HTTP
 	log      *zap.Logger
 

@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"idemproxy/internal/dedup"
 )
 
 // Spans of a request, below the one that is the request's own.
@@ -69,6 +71,30 @@ func (s *span) toUpstream() *span {
 		return nil
 	}
 	return s.child(spanUpstream, trace.WithSpanKind(trace.SpanKindClient))
+}
+
+// toReplay begins the span of a replay. It links to that of the execution.
+func (s *span) toReplay(of dedup.TraceID) *span {
+	if s == nil {
+		return nil
+	}
+	if of == (dedup.TraceID{}) {
+		return s.child(spanReplay)
+	}
+	execution := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID(of[:16]), SpanID: trace.SpanID(of[16:]), TraceFlags: trace.FlagsSampled, Remote: true,
+	})
+	return s.child(spanReplay, trace.WithLinks(trace.Link{SpanContext: execution}))
+}
+
+// id names the span for links to it; it is zero if nobody will see the span.
+func (s *span) id() (id dedup.TraceID) {
+	if s == nil || !s.SpanContext().IsSampled() {
+		return id
+	}
+	t, own := s.SpanContext().TraceID(), s.SpanContext().SpanID()
+	copy(id[copy(id[:], t[:]):], own[:])
+	return id
 }
 
 // inject makes the span the parent of what the upstream does. Baggage passes as it came.

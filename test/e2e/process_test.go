@@ -23,8 +23,8 @@ type setup struct {
 	upstream string // its URL
 	routes   string // a list in YAML
 
-	server, admin, upstreams, limits, log string
-	defaults                              string
+	server, admin, upstreams, limits, log, tracing string
+	defaults                                       string
 
 	unready bool // don't wait for it to be ready
 }
@@ -81,6 +81,9 @@ func (s setup) yaml(addr, admin string) string {
 	}
 	if s.log != "" {
 		fmt.Fprintf(&b, "log: {%s}\n", s.log)
+	}
+	if s.tracing != "" {
+		fmt.Fprintf(&b, "tracing: {%s}\n", s.tracing)
 	}
 	if s.defaults != "" {
 		fmt.Fprintf(&b, "defaults: {%s}\n", s.defaults)
