@@ -58,19 +58,19 @@ func (r *reloader) run(ctx context.Context, on occasions) {
 		case <-ctx.Done():
 			return
 		case <-on.hangups:
-			_, _ = r.reload("SIGHUP") // it has logged and counted what went wrong
+			_ = r.reload("SIGHUP") // it has logged and counted what went wrong
 		case <-on.changes:
-			_, _ = r.reload("the file changed")
+			_ = r.reload("the file changed")
 		}
 	}
 }
 
-// reload loads the configuration again, logs and counts how that went, and returns it as
-// the metric has it. On an error nothing has changed.
-func (r *reloader) reload(why string) (result string, err error) {
+// reload loads the configuration again, and logs and counts how that went. On an error
+// nothing has changed.
+func (r *reloader) reload(why string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	result = metrics.ReloadRefused
+	result := metrics.ReloadRefused
 	next, err := r.settings.load()
 	if err == nil {
 		result, err = r.apply(next, why)
@@ -79,7 +79,7 @@ func (r *reloader) reload(why string) (result string, err error) {
 		r.log.Error("the new configuration was refused; the old one stays in force", zap.String("because", why), zap.Strings("faults", faultsOf(err)))
 	}
 	r.metrics.ConfigReload(result)
-	return result, err
+	return err
 }
 
 // apply puts a configuration in force, as far as that can be done without a restart.

@@ -80,7 +80,7 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.events:
-		case <-w.errors: // notices were lost
+		case <-w.errors: //nolint:errcheck // it says that notices were lost, and the file is looked at now
 		case <-ticker.C:
 		}
 		now, ok := w.settled(ctx)

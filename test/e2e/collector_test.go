@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"io"
@@ -113,7 +114,7 @@ func (s spans) requests() (requests spans) {
 func (s spans) below(parent *tracepb.Span) map[string]*tracepb.Span {
 	children := map[string]*tracepb.Span{}
 	for _, span := range s {
-		if string(span.GetParentSpanId()) == string(parent.GetSpanId()) && string(span.GetTraceId()) == string(parent.GetTraceId()) {
+		if bytes.Equal(span.GetParentSpanId(), parent.GetSpanId()) && bytes.Equal(span.GetTraceId(), parent.GetTraceId()) {
 			children[span.GetName()] = span
 		}
 	}

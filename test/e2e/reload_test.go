@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -276,7 +277,7 @@ func TestReloadUnderLoad(t *testing.T) {
 						return
 					}
 					again, err := exchange(p.addr, req)
-					if err != nil || again.status != 201 || again.get("X-Idempotent-Replay") != "true" || string(again.body) != string(first.body) {
+					if err != nil || again.status != 201 || again.get("X-Idempotent-Replay") != "true" || !bytes.Equal(again.body, first.body) {
 						t.Errorf("a replay failed: %v, %v", again, err)
 						return
 					}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -112,10 +113,10 @@ func TestSpans(t *testing.T) {
 
 		carries(t, replayed, common("replayed", "201", nil))
 		links := has(t, all, replayed, "claim", "replay")["replay"].GetLinks()
-		if len(links) != 1 || string(links[0].GetTraceId()) != string(executed.GetTraceId()) || string(links[0].GetSpanId()) != string(parts["upstream"].GetSpanId()) {
+		if len(links) != 1 || !bytes.Equal(links[0].GetTraceId(), executed.GetTraceId()) || !bytes.Equal(links[0].GetSpanId(), parts["upstream"].GetSpanId()) {
 			t.Errorf("a replay links to %v, want the span %s", links, traceparent(parts["upstream"]))
 		}
-		if len(replayed.GetParentSpanId()) != 0 || string(replayed.GetTraceId()) == string(executed.GetTraceId()) {
+		if len(replayed.GetParentSpanId()) != 0 || bytes.Equal(replayed.GetTraceId(), executed.GetTraceId()) {
 			t.Error("a request without a traceparent begins no trace of its own")
 		}
 
