@@ -44,10 +44,7 @@ func demo(ctx context.Context, stdout, stderr io.Writer, listen string) error {
 	defer api.Close()
 
 	cfg := demoConfig(freeAddress(ctx, listen), "http://"+upstream.Addr().String())
-	log, err := newLogger(cfg.Log, stderr)
-	if err != nil {
-		return err
-	}
+	log, _ := newLogger(cfg.Log, stderr)
 	sv, err := wire(ctx, cfg, log)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"go.uber.org/zap"
@@ -10,12 +9,9 @@ import (
 	"idemproxy/internal/config"
 )
 
-// newLogger writes to w as the log section says.
-func newLogger(cfg config.LogConfig, w io.Writer) (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(string(cfg.Level))
-	if err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
-	}
+// newLogger writes to w as the log section says. The level may be changed later.
+func newLogger(cfg config.LogConfig, w io.Writer) (*zap.Logger, zap.AtomicLevel) {
+	level := zap.NewAtomicLevelAt(levelOf(cfg))
 	lines := zap.NewProductionEncoderConfig()
 	lines.TimeKey = "time"
 	lines.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -25,5 +21,14 @@ func newLogger(cfg config.LogConfig, w io.Writer) (*zap.Logger, error) {
 		lines.EncodeLevel = zapcore.CapitalLevelEncoder
 		encoder = zapcore.NewConsoleEncoder(lines)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), nil
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), level
+}
+
+// levelOf is zap's name for the level.
+func levelOf(cfg config.LogConfig) zapcore.Level {
+	level, err := zapcore.ParseLevel(string(cfg.Level))
+	if err != nil { // no configuration that was loaded has another level
+		return zapcore.InfoLevel
+	}
+	return level
 }

@@ -28,23 +28,27 @@ store in memory.
 Every setting can also be given by the environment (IDEMPROXY_UPSTREAM_URL for
 upstream.url). A flag goes before the environment, the environment before the file.
 
+SIGHUP, or a change of the file: routes, limits, log.level and log.access are taken up;
+what else has changed needs a restart, and the log names it. A wrong file is refused.
+
 SIGTERM or SIGINT: not ready any more, let running requests end and record their
 answers, exit 0. A second signal ends it at once.`,
 		Example: `  idemproxy serve --config /etc/idemproxy.yaml
   idemproxy serve --upstream http://127.0.0.1:3000`,
 		Args: cobra.NoArgs,
 		RunE: running(func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context(), func() { os.Exit(exitFailure) })
+			defer stop()
+			on, unwatched := s.watch(ctx)
 			cfg, err := s.load()
 			if err != nil {
 				return err
 			}
-			log, err := newLogger(cfg.Log, cmd.ErrOrStderr())
-			if err != nil {
-				return err
+			log, level := newLogger(cfg.Log, cmd.ErrOrStderr())
+			if unwatched != nil {
+				log.Warn("changes of the configuration's file are noticed late; SIGHUP loads it at once", zap.Error(unwatched))
 			}
-			ctx, stop := untilSignal(cmd.Context(), func() { os.Exit(exitFailure) })
-			defer stop()
-			return serve(ctx, cfg, log)
+			return serve(ctx, cfg, &reloader{settings: &s, level: level, log: log, started: cfg, loaded: cfg}, on)
 		}),
 	}
 	s.addConfig(cmd)
@@ -53,7 +57,8 @@ answers, exit 0. A second signal ends it at once.`,
 }
 
 // serve wires everything together and serves until ctx ends.
-func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+func serve(ctx context.Context, cfg *config.Config, again *reloader, on occasions) error {
+	log := again.log
 	for _, warning := range cfg.Warnings(os.LookupEnv) {
 		log.Warn(warning.Message, zap.String("setting", warning.Path), zap.Stringer("at", warning.Origin))
 	}
@@ -82,6 +87,8 @@ func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	log.Info("serving", fields...)
 	audit := trail{keys: dedup.Keys{Store: sv.store}, metrics: sv.metrics, log: log, every: 5 * time.Second}
 	go audit.follow(ctx)
+	again.metrics, again.proxy = sv.metrics, sv.proxy
+	go again.run(ctx, on)
 	if err := sv.proxy.Serve(ctx); err != nil {
 		return err
 	}
@@ -110,6 +117,8 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 		Admin:     cfg.Admin,
 		Upstream:  cfg.Upstream,
 		Limits:    cfg.Limits,
+		Tracing:   cfg.Tracing,
+		Version:   versionText(),
 		Routes:    cfg.Routes,
 		Store:     sv.store,
 		Metrics:   m,

@@ -28,6 +28,8 @@ type Config struct {
 	Store store.Config `yaml:"store"`
 	// Log is what is written to standard error.
 	Log LogConfig `yaml:"log"`
+	// Tracing exports spans over OTLP.
+	Tracing proxy.TracingConfig `yaml:"tracing"`
 	// Defaults is what every route starts from; name, methods, host and path are no part
 	// of it.
 	Defaults dedup.Rule `yaml:"defaults"`
@@ -76,6 +78,7 @@ func Default() Config {
 		Limits:   proxy.DefaultLimitsConfig(),
 		Store:    store.DefaultConfig(),
 		Log:      LogConfig{Level: LevelInfo, Format: FormatJSON, Access: true},
+		Tracing:  proxy.DefaultTracingConfig(),
 		Defaults: dedup.DefaultRule(),
 	}
 }
@@ -103,6 +106,7 @@ func (c *Config) Validate() []dedup.Fault {
 	faults = append(faults, below("limits", c.Limits.Validate())...)
 	faults = append(faults, below("store", c.Store.Validate())...)
 	faults = append(faults, below("log", c.Log.Validate())...)
+	faults = append(faults, below("tracing", c.Tracing.Validate())...)
 	faults = append(faults, below("defaults", c.validateDefaults())...)
 	for i := range c.Routes {
 		faults = append(faults, below(fmt.Sprintf("routes[%d]", i), c.Routes[i].Validate())...)

@@ -41,7 +41,7 @@ func (c *Claim) Complete(ctx context.Context, r *Record) error {
 	r.Fingerprint, r.ReplayScope, r.Origin = c.op.Fingerprint, c.op.ReplayScope, c.origin
 	err := c.complete(ctx, Completion{TTL: c.op.TTL, Blob: r.Encode()})
 	if errors.Is(err, ErrStoreFull) && !r.NotStored {
-		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status, Origin: r.Origin}
+		small := Record{NotStored: true, Fingerprint: r.Fingerprint, ReplayScope: r.ReplayScope, Completed: r.Completed, Status: r.Status, Origin: r.Origin, Trace: r.Trace}
 		err = c.complete(ctx, Completion{TTL: c.op.TTL, Blob: small.Encode()})
 		r.NotStored = err == nil
 	}

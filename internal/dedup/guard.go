@@ -60,6 +60,14 @@ func (d *Decision) InProgress() bool {
 	return d.Rejection != nil && d.Rejection.Reason == ReasonInProgress
 }
 
+// Err is why the store could not be asked, if it could not.
+func (d Decision) Err() error {
+	if d.Rejection == nil {
+		return nil
+	}
+	return d.Rejection.Err
+}
+
 // errLateAnswer says that a claim was ours, and that by now it may be another's.
 var errLateAnswer = errors.New("the store answered after the lease of the claim was over")
 

@@ -20,6 +20,7 @@ type Record struct {
 	Completed   time.Time // when the answer was complete, to the millisecond, by the proxy's clock
 	Status      int
 	Origin      Origin // where it was executed; zero in records of version 1
+	Trace       TraceID
 	Header      Fields // end-to-end headers only
 	Trailer     Fields
 	Body        []byte
@@ -29,16 +30,21 @@ type Record struct {
 // they are; their order among each other is not kept, as net/http doesn't know it.
 type Fields map[string][]string
 
+// A TraceID names the span of an execution: 16 bytes of its trace and 8 of its own, as W3C
+// Trace Context has them. Zeros mean that it was not traced.
+type TraceID [24]byte
+
 // The layout of a record, version 2. All numbers are unsigned varints (encoding/binary),
 // all strings have their length before them, and names are sorted:
 //
 //	'I' 'D' 'R'  format version  recipe of the fingerprint  flags
 //	fingerprint (32 bytes)  replay scope (32 bytes)
-//	completed (ms since 1970)  status  route  replica  header  trailer  body
+//	completed (ms since 1970)  status  route  replica  trace (24 bytes)  header  trailer  body
 //	CRC-32C of all before (4 bytes, big endian)
 //
 // where header and trailer are: number of names, then for each its name, the number of
-// its values, and the values. No byte of a value is changed or interpreted.
+// its values, and the values. No byte of a value is changed or interpreted. The trace is
+// there if a flag says so.
 //
 // Version 1 is the same without route and replica. It is read as ever, and is still what a
 // record without an origin is written as.
@@ -47,6 +53,7 @@ const (
 	recordVersion1 = 1
 	recordVersion  = 2
 	flagNotStored  = 1
+	flagTraced     = 2
 
 	recordHead = len(recordMagic) + 3
 	recordMin  = recordHead + 2*sha256Size + crcSize
@@ -61,6 +68,9 @@ func (r *Record) Encode() []byte {
 	if r.NotStored {
 		flags |= flagNotStored
 	}
+	if r.Trace != (TraceID{}) {
+		flags |= flagTraced
+	}
 	if r.Origin == (Origin{}) {
 		version = recordVersion1
 	}
@@ -72,6 +82,9 @@ func (r *Record) Encode() []byte {
 	b = binary.AppendUvarint(b, uint64(r.Status))
 	if version != recordVersion1 {
 		b = r.Origin.appendTo(b)
+	}
+	if flags&flagTraced != 0 {
+		b = append(b, r.Trace[:]...)
 	}
 	b = r.Header.appendTo(b)
 	b = r.Trailer.appendTo(b)
@@ -90,7 +103,7 @@ func DecodeRecord(b []byte) (*Record, error) {
 		return nil, fmt.Errorf("decode record: format version %d, known are 1 to %d: %w", b[3], recordVersion, ErrUnreadable)
 	case b[4] != Recipe:
 		return nil, fmt.Errorf("decode record: fingerprint recipe %d, known is %d: %w", b[4], Recipe, ErrUnreadable)
-	case b[5]&^flagNotStored != 0:
+	case b[5]&^(flagNotStored|flagTraced) != 0:
 		return nil, fmt.Errorf("decode record: unknown flags %#x: %w", b[5], ErrUnreadable)
 	case binary.BigEndian.Uint32(b[len(b)-crcSize:]) != checksum(b[:len(b)-crcSize]):
 		return nil, fmt.Errorf("decode record: checksum differs: %w", ErrUnreadable)
@@ -104,10 +117,14 @@ func DecodeRecord(b []byte) (*Record, error) {
 	if b[3] != recordVersion1 {
 		r.Origin = d.origin()
 	}
+	traced := b[5]&flagTraced != 0
+	if traced {
+		copy(r.Trace[:], d.take(uint64(len(r.Trace))))
+	}
 	r.Header = d.fields()
 	r.Trailer = d.fields()
 	r.Body = d.take(d.number())
-	if d.failed || len(d.rest) > 0 || status < 100 || status > 999 {
+	if d.failed || len(d.rest) > 0 || traced != (r.Trace != TraceID{}) || status < 100 || status > 999 {
 		return nil, fmt.Errorf("decode record: contents don't add up: %w", ErrUnreadable)
 	}
 	r.Status = int(status)

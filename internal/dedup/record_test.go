@@ -64,6 +64,11 @@ func goldenRecords() map[string]*dedup.Record {
 			NotStored: true, Fingerprint: notStored.Fingerprint, Completed: completed, Status: 507,
 			Origin: dedup.Origin{Route: "orders", Replica: "b"},
 		},
+		"record-v2-traced.bin": {
+			Completed: completed, Status: 200, Origin: dedup.Origin{Route: "orders"},
+			Trace: dedup.TraceID([]byte("\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36\x00\xf0\x67\xaa\x0b\xa9\x02\xb7")),
+			Body:  []byte("ok"),
+		},
 	}
 }
 
@@ -80,7 +85,7 @@ func golden(t testing.TB, name string) []byte {
 func equalRecords(a, b *dedup.Record) bool {
 	fields := func(a, b dedup.Fields) bool { return maps.EqualFunc(a, b, slices.Equal) }
 	return a.NotStored == b.NotStored && a.Fingerprint == b.Fingerprint && a.ReplayScope == b.ReplayScope &&
-		a.Completed.UnixMilli() == b.Completed.UnixMilli() && a.Status == b.Status && a.Origin == b.Origin &&
+		a.Completed.UnixMilli() == b.Completed.UnixMilli() && a.Status == b.Status && a.Origin == b.Origin && a.Trace == b.Trace &&
 		fields(a.Header, b.Header) && fields(a.Trailer, b.Trailer) && bytes.Equal(a.Body, b.Body)
 }
 
@@ -156,40 +161,43 @@ func TestRecordMadeWrong(t *testing.T) {
 		t.Fatalf("the good one decodes to %+v, %v", r, err)
 	}
 	for name, b := range map[string][]byte{
-		"another magic":           sealed("IDX\x01\x01\x00", good),
-		"version 0":               sealed("IDR\x00\x01\x00", good),
-		"version 2 of version 1":  sealed("IDR\x02\x01\x00", good),
-		"version 3":               sealed("IDR\x03\x01\x00", good),
-		"a route of 2^64-1":       sealed("IDR\x02\x01\x00", start+most+"\x00\x00\x00\x00"),
-		"a replica that is cut":   sealed("IDR\x02\x01\x00", start+"\x01r\x09r"),
-		"version 255":             sealed("IDR\xff\x01\x00", good),
-		"recipe 0":                sealed("IDR\x01\x00\x00", good),
-		"recipe 2":                sealed("IDR\x01\x02\x00", good),
-		"flag 2":                  sealed("IDR\x01\x01\x02", good),
-		"flags 1 and 128":         sealed("IDR\x01\x01\x81", good),
-		"status 0":                sealed(head, "\x00\x00\x00\x00\x00"),
-		"status 99":               sealed(head, "\x00\x63\x00\x00\x00"),
-		"status 1000":             sealed(head, "\x00\xe8\x07\x00\x00\x00"),
-		"status 2^64-1":           sealed(head, "\x00"+most+"\x00\x00\x00"),
-		"status 2^32+200":         sealed(head, "\x00\xc8\x81\x80\x80\x10\x00\x00\x00"),
-		"a byte after the body":   sealed(head, good+"\x00"),
-		"nothing after the head":  sealed(head, ""),
-		"no body":                 sealed(head, start+"\x00\x00"),
-		"a body that is cut":      sealed(head, start+"\x00\x00\x03ok"),
-		"a body of 2^63-1":        sealed(head, start+"\x00\x00"+huge+"ok"),
-		"a body of 2^64-1":        sealed(head, start+"\x00\x00"+most+"ok"),
-		"a number without an end": sealed(head, strings.Repeat("\xff", 5)),
-		"a number of 11 bytes":    sealed(head, strings.Repeat("\xff", 10)+"\x01"+good[1:]),
-		"2^63-1 names":            sealed(head, start+huge),
-		"2^64-1 names":            sealed(head, start+most),
-		"a name of 2^64-1":        sealed(head, start+"\x01"+most+"n\x00\x00\x00"),
-		"a name of 2^63-1 values": sealed(head, start+"\x01\x01n"+huge+"\x00\x00"),
-		"a value of 2^64-1":       sealed(head, start+"\x01\x01n\x01"+most+"\x00\x00"),
-		"more names than there":   sealed(head, start+"\x03\x01n\x00"),
-		"more values than there":  sealed(head, start+"\x01\x01n\x03\x01v"),
-		"a name twice":            sealed(head, start+"\x02\x01n\x01\x01a\x01n\x01\x01b\x00\x00"),
-		"names out of order":      sealed(head, start+"\x02\x01n\x00\x01m\x00\x00\x00"),
-		"2^63-1 names of trailer": sealed(head, start+"\x00"+huge),
+		"another magic":             sealed("IDX\x01\x01\x00", good),
+		"version 0":                 sealed("IDR\x00\x01\x00", good),
+		"version 2 of version 1":    sealed("IDR\x02\x01\x00", good),
+		"version 3":                 sealed("IDR\x03\x01\x00", good),
+		"a route of 2^64-1":         sealed("IDR\x02\x01\x00", start+most+"\x00\x00\x00\x00"),
+		"a replica that is cut":     sealed("IDR\x02\x01\x00", start+"\x01r\x09r"),
+		"version 255":               sealed("IDR\xff\x01\x00", good),
+		"recipe 0":                  sealed("IDR\x01\x00\x00", good),
+		"recipe 2":                  sealed("IDR\x01\x02\x00", good),
+		"a trace that is not there": sealed("IDR\x01\x01\x02", good),
+		"a trace of zeros":          sealed("IDR\x01\x01\x02", start+strings.Repeat("\x00", 24)+good[len(start):]),
+		"a trace that is cut":       sealed("IDR\x01\x01\x02", start+strings.Repeat("t", 23)),
+		"flag 4":                    sealed("IDR\x01\x01\x04", good),
+		"flags 1 and 128":           sealed("IDR\x01\x01\x81", good),
+		"status 0":                  sealed(head, "\x00\x00\x00\x00\x00"),
+		"status 99":                 sealed(head, "\x00\x63\x00\x00\x00"),
+		"status 1000":               sealed(head, "\x00\xe8\x07\x00\x00\x00"),
+		"status 2^64-1":             sealed(head, "\x00"+most+"\x00\x00\x00"),
+		"status 2^32+200":           sealed(head, "\x00\xc8\x81\x80\x80\x10\x00\x00\x00"),
+		"a byte after the body":     sealed(head, good+"\x00"),
+		"nothing after the head":    sealed(head, ""),
+		"no body":                   sealed(head, start+"\x00\x00"),
+		"a body that is cut":        sealed(head, start+"\x00\x00\x03ok"),
+		"a body of 2^63-1":          sealed(head, start+"\x00\x00"+huge+"ok"),
+		"a body of 2^64-1":          sealed(head, start+"\x00\x00"+most+"ok"),
+		"a number without an end":   sealed(head, strings.Repeat("\xff", 5)),
+		"a number of 11 bytes":      sealed(head, strings.Repeat("\xff", 10)+"\x01"+good[1:]),
+		"2^63-1 names":              sealed(head, start+huge),
+		"2^64-1 names":              sealed(head, start+most),
+		"a name of 2^64-1":          sealed(head, start+"\x01"+most+"n\x00\x00\x00"),
+		"a name of 2^63-1 values":   sealed(head, start+"\x01\x01n"+huge+"\x00\x00"),
+		"a value of 2^64-1":         sealed(head, start+"\x01\x01n\x01"+most+"\x00\x00"),
+		"more names than there":     sealed(head, start+"\x03\x01n\x00"),
+		"more values than there":    sealed(head, start+"\x01\x01n\x03\x01v"),
+		"a name twice":              sealed(head, start+"\x02\x01n\x01\x01a\x01n\x01\x01b\x00\x00"),
+		"names out of order":        sealed(head, start+"\x02\x01n\x00\x01m\x00\x00\x00"),
+		"2^63-1 names of trailer":   sealed(head, start+"\x00"+huge),
 	} {
 		t.Run(name, func(t *testing.T) { wantUnreadable(t, name, b) })
 	}
@@ -256,7 +264,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte{}, []byte("\x80\x00\xc8\x01\x00\x00\x00"), uint16(999), int64(1<<62), "\x00", "\xff", allBytes())
 	f.Add([]byte{}, []byte("\x00\xc8\x01\xff\xff\xff\xff\x0f"), uint16(500), int64(0), "Set-Cookie", "a,b", []byte("\x00"))
 	f.Fuzz(func(t *testing.T, raw, rest []byte, status uint16, completed int64, name, value string, body []byte) {
-		for _, b := range [][]byte{raw, sealed("IDR\x01\x01\x00", string(rest)), sealed("IDR\x01\x01\x01", string(rest)), sealed("IDR\x02\x01\x00", string(rest))} {
+		for _, b := range [][]byte{raw, sealed("IDR\x01\x01\x00", string(rest)), sealed("IDR\x01\x01\x01", string(rest)), sealed("IDR\x02\x01\x00", string(rest)), sealed("IDR\x02\x01\x02", string(rest))} {
 			r, err := dedup.DecodeRecord(b)
 			if err != nil {
 				if !errors.Is(err, dedup.ErrUnreadable) {
@@ -268,7 +276,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		wantRoundTrip(t, &dedup.Record{
 			Fingerprint: dedup.Fingerprint{byte(status)}, ReplayScope: dedup.ReplayScope{1: byte(completed)},
-			Completed: time.UnixMilli(completed), Status: 100 + int(status)%900, Body: body, Origin: dedup.Origin{Route: name, Replica: value},
+			Completed: time.UnixMilli(completed), Status: 100 + int(status)%900, Body: body, Origin: dedup.Origin{Route: name, Replica: value}, Trace: dedup.TraceID{3: byte(status)},
 			Header:  dedup.Fields{name: {value, "", value}, value: {name}, "-": {}},
 			Trailer: dedup.Fields{value: {value}},
 		})

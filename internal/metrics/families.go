@@ -75,7 +75,7 @@ func (f *families) addCounters() {
 	f.storeFailures = counter("store_failures_total",
 		"Store operations that failed.", "op")
 	f.configReloads = counter("config_reloads_total",
-		"Attempts to load a changed configuration; on a failure the old one stays in force.", "result")
+		"Attempts to load the configuration again; when it is refused the old one stays in force.", "result")
 	f.operators = counter("operator_actions_total",
 		"Keys that operators released or purged, as the store's audit trail tells every replica.", "action")
 	f.waits = counter("waits_total",

@@ -73,6 +73,17 @@ const (
 	OpTold     = "told"
 )
 
+// Results of loading the configuration again: the label "result" of
+// idemproxy_config_reloads_total.
+const (
+	// ReloadOK: what changed is in force.
+	ReloadOK = "ok"
+	// ReloadRefused: the new configuration is wrong, and the old one stays in force.
+	ReloadRefused = "refused"
+	// ReloadUnchanged: no setting has another value.
+	ReloadUnchanged = "unchanged"
+)
+
 // other is the label value of what is in none of the lists.
 const other = "other"
 
@@ -141,6 +152,9 @@ func operations() []string {
 
 // actions returns what operators do to keys.
 func actions() []string { return []string{"release", "purge"} }
+
+// reloads returns the known results of loading the configuration again.
+func reloads() []string { return []string{ReloadOK, ReloadRefused, ReloadUnchanged} }
 
 // resolve makes the children of a closed list of label values once, so that their
 // series stand at 0 from the start (rate() needs a first value) and counting them needs

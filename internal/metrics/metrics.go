@@ -20,6 +20,7 @@ type Metrics struct {
 
 	operations map[string]operation
 	actions    map[string]prometheus.Counter
+	reloads    map[string]prometheus.Counter
 	buffered   atomic.Int64
 
 	mu     sync.Mutex
@@ -41,10 +42,10 @@ func New(version string) *Metrics {
 	}
 	m.operations = resolve(operations(), m.operation)
 	m.actions = resolve(actions(), m.action)
-	resolve([]string{"success", "failure"}, func(result string) prometheus.Counter {
+	m.reloads = resolve(reloads(), m.reload)
+	for _, result := range []string{"success", "failure"} {
 		m.families.jwksFetches.WithLabelValues(result)
-		return m.families.configReloads.WithLabelValues(result)
-	})
+	}
 	buffered := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "idemproxy_buffered_bytes",
 		Help: "Bytes of request and response bodies held in memory by guarded requests now.",
@@ -112,22 +113,23 @@ func (m *Metrics) Buffered(delta int64) { m.buffered.Add(delta) }
 // RecordSize observes the size in bytes of a record that was handed to the store.
 func (m *Metrics) RecordSize(bytes int) { m.families.records.Observe(float64(bytes)) }
 
-// ConfigReload counts an attempt to load a changed configuration: ok says that it is in
-// force now, otherwise the old one stayed.
-func (m *Metrics) ConfigReload(ok bool) {
-	m.families.configReloads.WithLabelValues(result(ok)).Inc()
+// ConfigReload counts an attempt to load the configuration again, by its result
+// (ReloadOK, ReloadRefused, ReloadUnchanged).
+func (m *Metrics) ConfigReload(result string) {
+	pick(m.reloads, result, m.reload).Inc()
+}
+
+func (m *Metrics) reload(result string) prometheus.Counter {
+	return m.families.configReloads.WithLabelValues(result)
 }
 
 // JWKSFetch counts an attempt to fetch the keys of callers' tokens.
 func (m *Metrics) JWKSFetch(ok bool) {
-	m.families.jwksFetches.WithLabelValues(result(ok)).Inc()
-}
-
-func result(ok bool) string {
+	result := "failure"
 	if ok {
-		return "success"
+		result = "success"
 	}
-	return "failure"
+	m.families.jwksFetches.WithLabelValues(result).Inc()
 }
 
 // OperatorAction counts keys that an operator released or purged, on whichever replica or

@@ -36,7 +36,7 @@ func want() map[string][]string {
 		"idemproxy_buffered_bytes":            {""},
 		"idemproxy_records_bytes":             {""},
 		"idemproxy_operator_actions_total":    {"action=release", "action=purge"},
-		"idemproxy_config_reloads_total":      {"result=success", "result=failure"},
+		"idemproxy_config_reloads_total":      {"result=ok", "result=refused", "result=unchanged"},
 	}
 }
 
@@ -181,13 +181,13 @@ func TestEvents(t *testing.T) {
 		},
 		"reloads": {
 			func(m *metrics.Metrics, _ *metrics.Route) {
-				m.ConfigReload(true)
-				m.ConfigReload(false)
-				m.ConfigReload(false)
+				m.ConfigReload(metrics.ReloadOK)
+				m.ConfigReload(metrics.ReloadRefused)
+				m.ConfigReload(metrics.ReloadRefused)
 			},
 			map[string]float64{
-				"idemproxy_config_reloads_total{result=success}": 1,
-				"idemproxy_config_reloads_total{result=failure}": 2,
+				"idemproxy_config_reloads_total{result=ok}":      1,
+				"idemproxy_config_reloads_total{result=refused}": 2,
 			},
 		},
 	} {

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"idemproxy/internal/dedup"
 	"idemproxy/internal/metrics"
 )
@@ -18,9 +16,8 @@ import (
 // once, and how many bytes of their bodies are in memory.
 type budget struct {
 	requests atomic.Int64
-	most     int64 // 0: no bound
-	bytes    *semaphore.Weighted
-	size     int64
+	most     atomic.Int64 // 0: no bound
+	bytes    room
 	readers  chan struct{} // has room for those who read a large body; see operation
 	metrics  *metrics.Metrics
 
@@ -29,13 +26,21 @@ type budget struct {
 }
 
 func newBudget(c LimitsConfig, m *metrics.Metrics) *budget {
-	size := int64(c.MaxBufferedBytes)
-	return &budget{most: int64(c.MaxConcurrent), bytes: semaphore.NewWeighted(size), size: size, readers: make(chan struct{}, runtime.GOMAXPROCS(0)), metrics: m}
+	b := &budget{readers: make(chan struct{}, runtime.GOMAXPROCS(0)), metrics: m}
+	b.limit(c)
+	return b
+}
+
+// limit changes the bounds. What requests have taken stays theirs, and counts.
+func (b *budget) limit(c LimitsConfig) {
+	b.most.Store(int64(c.MaxConcurrent))
+	b.bytes.resize(int64(c.MaxBufferedBytes))
 }
 
 // enter admits one more request, until leave is called.
 func (b *budget) enter() bool {
-	if n := b.requests.Add(1); b.most > 0 && n > b.most {
+	n, most := b.requests.Add(1), b.most.Load()
+	if most > 0 && n > most {
 		b.requests.Add(-1)
 		return false
 	}
@@ -50,7 +55,7 @@ func (b *budget) leave() { b.requests.Add(-1) }
 // may hold half of the bytes.
 func (b *budget) park(held int64) bool {
 	n, bytes := b.parked.Add(1), b.parkedBytes.Add(held)
-	if b.most > 0 && n > b.most || bytes > b.size/2 {
+	if most := b.most.Load(); most > 0 && n > most || bytes > b.bytes.bound()/2 {
 		b.parked.Add(-1)
 		b.parkedBytes.Add(-held)
 		return false
@@ -86,7 +91,7 @@ type hold struct {
 
 // try takes n more bytes if they are there now.
 func (h *hold) try(n int64) bool {
-	if !h.budget.bytes.TryAcquire(n) {
+	if !h.budget.bytes.try(n) {
 		return false
 	}
 	h.took(n)
@@ -96,7 +101,7 @@ func (h *hold) try(n int64) bool {
 // wait takes n more bytes, as soon as they are there. It fails when ctx ends before, or
 // when n is more than there will ever be.
 func (h *hold) wait(ctx context.Context, n int64) error {
-	if h.held+n > h.budget.size || h.budget.bytes.Acquire(ctx, n) != nil {
+	if !h.budget.bytes.wait(ctx, n, h.held) {
 		return errNoRoom
 	}
 	h.took(n)
@@ -111,7 +116,7 @@ func (h *hold) took(n int64) {
 // free gives all bytes back.
 func (h *hold) free() {
 	if h.held > 0 {
-		h.budget.bytes.Release(h.held)
+		h.budget.bytes.free(h.held)
 		h.budget.metrics.Buffered(-h.held)
 		h.held = 0
 	}

@@ -16,6 +16,7 @@ func TestDefaultConfigs(t *testing.T) {
 		"admin":    DefaultAdminConfig().Validate(),
 		"upstream": DefaultUpstreamConfig().Validate(),
 		"limits":   DefaultLimitsConfig().Validate(),
+		"tracing":  DefaultTracingConfig().Validate(),
 	} {
 		if len(faults) > 0 {
 			t.Errorf("the defaults of %s have faults: %v", name, faults)

@@ -63,6 +63,7 @@ func (ex *execution) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out
 	out.URL.Opaque, out.URL.RawQuery, out.URL.ForceQuery = target(pr.In), "", false
 	out.Header.Del("Expect") // the whole body is here already
+	ex.o.upstream.inject(out.Header)
 	if !ex.o.route.rule.ForwardKey {
 		for _, name := range ex.o.route.rule.HeaderName {
 			out.Header.Del(name)
@@ -114,6 +115,7 @@ func (ex *execution) keep(res *http.Response, body []byte) {
 	frame(res, len(body))
 	rule := ex.o.route.rule
 	record := &dedup.Record{
+		Trace:     ex.o.upstream.id(),
 		Completed: time.Now(),
 		Status:    res.StatusCode,
 		Header:    recorded(rule, res.Header),
@@ -209,7 +211,9 @@ func (ex *execution) close() {
 func (ex *execution) settle(end func(context.Context) error) bool {
 	ex.settled = true
 	ex.o.answered()
+	span := ex.o.ending()
 	err := end(context.Background())
+	span.end(err)
 	ex.o.leaseLost = ex.claim.LeaseLost()
 	ex.o.delivering()
 	if err == nil {

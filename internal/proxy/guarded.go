@@ -79,7 +79,9 @@ func (p *Proxy) operation(r *http.Request, rule *dedup.Rule, h head, body []byte
 func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, op dedup.Operation, body []byte, held *hold) *dedup.Rejection {
 	rule := o.route.rule
 	o.id = op.ID
+	claim := o.span.child(spanClaim)
 	decision := p.guard.Begin(context.WithoutCancel(r.Context()), rule, op)
+	claim.end(decision.Err())
 	if rule.InFlight == dedup.InFlightWait && decision.InProgress() {
 		decision = p.await(r, o, op, held, decision)
 	}
@@ -97,7 +99,9 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 		p.execute(w, r, o, decision.Claim, body, held)
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
+		span := o.span.toReplay(decision.Replay.Trace)
 		o.gone = !replay(w, rule, decision.Replay, decision.TTLLeft) || o.gone
+		span.end(nil)
 	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:
 		o.err = decision.Rejection
 		o.passThrough(w, buffered(r, body))

@@ -36,6 +36,8 @@ type observation struct {
 	waitResult  string        // "" if it did not have to
 	upstreamAt  time.Time     // when the request went to the upstream
 	upstreamFor time.Duration // until its answer was complete
+	span        *span         // of the request; nil when it is not traced
+	upstream    *span         // of the upstream's part of an execution
 }
 
 // Outcomes of a request.
@@ -51,15 +53,18 @@ const (
 
 func (p *Proxy) begin(r *http.Request, rt *route) *observation {
 	rt.metrics.Began()
-	return &observation{proxy: p, route: rt, request: r, started: time.Now(), outcome: outcomeFailed}
+	return &observation{proxy: p, route: rt, request: r, started: time.Now(), outcome: outcomeFailed, span: p.tracing.begin(r, rt)}
 }
 
 // passThrough forwards the request unguarded, though a rule matches it.
 func (o *observation) passThrough(w http.ResponseWriter, r *http.Request) {
 	o.outcome = outcomePassedThrough
+	part := o.span.toUpstream()
+	defer func() { part.answered(o.status, o.status == 0) }()
 	rewrite := func(pr *httputil.ProxyRequest) {
 		o.proxy.rewrite(pr)
 		o.route.restoreHeaders(pr)
+		part.inject(pr.Out.Header)
 	}
 	o.proxy.forward(w, r, passage{
 		rewrite: rewrite,
@@ -99,9 +104,15 @@ func (o *observation) fail(r *dedup.Rejection) {
 func (o *observation) waitEnded(result string) { o.waitResult = result }
 
 // sent and answered frame the time that the upstream took.
-func (o *observation) sent() { o.upstreamAt = time.Now() }
+func (o *observation) sent() {
+	o.upstreamAt = time.Now()
+	o.upstream = o.span.toUpstream()
+}
 
-func (o *observation) answered() { o.upstreamFor = time.Since(o.upstreamAt) }
+func (o *observation) answered() {
+	o.upstreamFor = time.Since(o.upstreamAt)
+	o.upstream.answered(o.status, o.outcome == outcomeFailed)
+}
 
 // delivering notes whether the caller is still there when its answer is about to be
 // written: one that leaves later, having read it, is not gone.
@@ -125,6 +136,7 @@ func (o *observation) close() {
 func (o *observation) report() {
 	o.count(o.took - o.upstreamFor - o.waited)
 	o.log()
+	o.span.finish(o)
 }
 
 func (o *observation) count(overhead time.Duration) {
@@ -177,7 +189,7 @@ func (o *observation) callersFault() bool {
 // of the store and the upstream are written even when access lines are not asked for.
 func (o *observation) log() {
 	trouble := o.err != nil && !o.callersFault() || o.cause != "" || o.leaseLost || o.takenOver
-	if !trouble && !o.proxy.options.AccessLog {
+	if !trouble && !o.proxy.rules.Load().accessLog {
 		return
 	}
 	level := zap.InfoLevel

@@ -15,7 +15,7 @@ import (
 // caller while it arrives. Of it, begun was read already.
 func (ex *execution) pass(res *http.Response, begun []byte) {
 	ex.timeout.Stop() // the outcome is known; the rest takes as long as it takes
-	ex.complete(&dedup.Record{NotStored: true, Completed: time.Now(), Status: res.StatusCode})
+	ex.complete(&dedup.Record{NotStored: true, Trace: ex.o.upstream.id(), Completed: time.Now(), Status: res.StatusCode})
 	b := &passing{Reader: io.MultiReader(bytes.NewReader(begun), res.Body), body: res.Body, ex: ex, endless: endless(res)}
 	b.unwatch = context.AfterFunc(ex.caller, b.left)
 	res.Body = b

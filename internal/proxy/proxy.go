@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -15,12 +14,15 @@ import (
 	"idemproxy/internal/metrics"
 )
 
-// Options are what a Proxy is made of. All fields but the last two are required.
+// Options are what a Proxy is made of. All fields but Tracing, Version, AccessLog and
+// Replica are required.
 type Options struct {
 	Server    ServerConfig
 	Admin     AdminConfig
 	Upstream  UpstreamConfig
 	Limits    LimitsConfig
+	Tracing   TracingConfig
+	Version   string // of the program, for its spans
 	Routes    []dedup.Rule
 	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
 	Metrics   *metrics.Metrics
@@ -33,7 +35,7 @@ type Options struct {
 // safe to retry. Make one with New, then call Listen and Serve once each.
 type Proxy struct {
 	options  Options
-	routes   *routes
+	rules    atomic.Pointer[rules]
 	guard    *dedup.Guard
 	upstream *upstream
 	plain    *httputil.ReverseProxy
@@ -42,8 +44,8 @@ type Proxy struct {
 	copies   *buffers
 	budget   *budget
 	trusted  trustedProxies
-	tokens   *verifiers
 	asks     *http.Transport // to replay_auth
+	tracing  *tracing        // nil: none
 	tls      *tls.Config     // of the listener; nil for plain HTTP
 	log      *zap.Logger
 
@@ -71,17 +73,12 @@ func New(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, faults := newRoutes(o.Routes, o.Metrics)
-	if len(faults) > 0 {
-		return nil, errors.New(faults[0].Path + ": " + faults[0].Message)
-	}
-	tokens, err := newVerifiers(routes, o.Metrics, o.Log)
+	spans, err := newTracing(o.Tracing, o.Version, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	p := &Proxy{
 		options:  o,
-		routes:   routes,
 		guard:    dedup.NewGuard(o.Store),
 		upstream: up,
 		passed:   o.Metrics.Route(""),
@@ -89,11 +86,14 @@ func New(o Options) (*Proxy, error) {
 		copies:   newBuffers(),
 		budget:   newBudget(o.Limits, o.Metrics),
 		trusted:  trusted,
-		tokens:   tokens,
 		asks:     newAskTransport(),
+		tracing:  spans,
 		tls:      listenTLS,
 		log:      o.Log,
 		later:    newBackground(),
+	}
+	if err := p.exchange(Reloadable{o.Routes, o.Limits, o.AccessLog}); err != nil {
+		return nil, err
 	}
 	p.serving, p.stop = context.WithCancel(context.Background())
 	p.guard.Replica = o.Replica
@@ -104,7 +104,7 @@ func New(o Options) (*Proxy, error) {
 
 // ServeHTTP serves one request. Without a rule it is forwarded as any reverse proxy does.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	route := p.routes.match(r)
+	route := p.rules.Load().routes.match(r)
 	if route == nil {
 		p.passed.PassedThrough()
 		p.forward(w, r, passage{rewrite: p.rewrite})

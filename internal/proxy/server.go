@@ -48,7 +48,7 @@ func (p *Proxy) AdminAddr() net.Addr {
 // to others. It returns an error only when a listener failed.
 func (p *Proxy) Serve(ctx context.Context) error {
 	main, admin := p.servers()
-	p.tokens.fetch()
+	p.rules.Load().tokens.fetch()
 	failed := make(chan error, 2)
 	serve := func(s *http.Server, l net.Listener) {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -108,6 +108,7 @@ func (p *Proxy) drain(main *http.Server) {
 	err := main.Shutdown(ctx)
 	ended := p.running.wait(ctx)
 	p.later.wait(ctx)
+	p.tracing.close(ctx)
 	if err != nil || !ended {
 		p.log.Warn("not all requests ended within server.shutdown_grace; the outcome of those that are guarded is unknown to others")
 		main.Close()

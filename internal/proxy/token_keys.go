@@ -36,12 +36,16 @@ type verifiers struct {
 	metrics *metrics.Metrics
 	byRule  map[dedup.JWT]*verifier
 	remote  map[string]*remoteKeys
+	fetched map[string]*remoteKeys // for earlier rules
 }
 
 // newVerifiers gives every route that reads tokens its verifier. It reads the files of
-// keys, and connects to nothing.
-func newVerifiers(rs *routes, m *metrics.Metrics, log *zap.Logger) (*verifiers, error) {
+// keys, and connects to nothing. Keys that were fetched for the rules before stay.
+func newVerifiers(rs *routes, before *rules, m *metrics.Metrics, log *zap.Logger) (*verifiers, error) {
 	vs := &verifiers{log: log, metrics: m, byRule: map[dedup.JWT]*verifier{}, remote: map[string]*remoteKeys{}}
+	if before != nil {
+		vs.fetched = before.tokens.remote
+	}
 	for _, rt := range rs.byPattern {
 		rule := rt.rule.Identity.JWT
 		if rule.Claim == "" || rt.rule.Mode == dedup.ModeOff {
@@ -81,6 +85,9 @@ func (vs *verifiers) source(rule dedup.JWT) (keySource, error) {
 			return nil, fmt.Errorf("jwks_file: %w", err)
 		}
 		return fileKeys{keys}, nil
+	}
+	if vs.remote[rule.JWKSURL] == nil {
+		vs.remote[rule.JWKSURL] = vs.fetched[rule.JWKSURL]
 	}
 	if vs.remote[rule.JWKSURL] == nil {
 		vs.remote[rule.JWKSURL] = newRemoteKeys(rule.JWKSURL, vs.metrics, vs.log)

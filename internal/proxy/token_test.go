@@ -104,7 +104,7 @@ func testVerifiers(t testing.TB, rules ...dedup.Rule) (*routes, *verifiers, erro
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	vs, err := newVerifiers(rs, m, zap.NewNop())
+	vs, err := newVerifiers(rs, nil, m, zap.NewNop())
 	return rs, vs, err
 }
 

@@ -23,8 +23,8 @@ type setup struct {
 	upstream string // its URL
 	routes   string // a list in YAML
 
-	server, admin, upstreams, log string
-	defaults                      string
+	server, admin, upstreams, limits, log, tracing string
+	defaults                                       string
 
 	unready bool // don't wait for it to be ready
 }
@@ -78,8 +78,14 @@ func (s setup) yaml(addr, admin string) string {
 	fmt.Fprintf(&b, "admin: {listen: %q%s}\n", admin, more(s.admin))
 	fmt.Fprintf(&b, "upstream: {url: %q%s}\n", s.upstream, more(s.upstreams))
 	fmt.Fprintf(&b, "store: {%s}\n", s.store.yaml)
+	if s.limits != "" {
+		fmt.Fprintf(&b, "limits: {%s}\n", s.limits)
+	}
 	if s.log != "" {
 		fmt.Fprintf(&b, "log: {%s}\n", s.log)
+	}
+	if s.tracing != "" {
+		fmt.Fprintf(&b, "tracing: {%s}\n", s.tracing)
 	}
 	if s.defaults != "" {
 		fmt.Fprintf(&b, "defaults: {%s}\n", s.defaults)
