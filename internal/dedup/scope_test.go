@@ -189,3 +189,20 @@ func TestTokens(t *testing.T) {
 		seen[token] = true
 	}
 }
+
+// TestObservedIDsAreOthers: what is kept under one is found under no ID that enforce uses.
+func TestObservedIDsAreOthers(t *testing.T) {
+	seen := map[dedup.ID]bool{}
+	for _, key := range []dedup.Key{"a", "b"} {
+		id := dedup.Scope{}.ID(key)
+		for _, id := range []dedup.ID{id, id.Observed(), id.Observed().Observed()} {
+			if seen[id] || len(id) != 43 {
+				t.Errorf("%s of %s", id, key)
+			}
+			seen[id] = true
+		}
+		if id.Observed() != id.Observed() {
+			t.Error("two IDs of one operation")
+		}
+	}
+}
