@@ -201,7 +201,7 @@ func TestObservedIDsAreOthers(t *testing.T) {
 			}
 			seen[id] = true
 		}
-		if id.Observed() != id.Observed() {
+		if again := (dedup.Scope{}).ID(key).Observed(); again != id.Observed() {
 			t.Error("two IDs of one operation")
 		}
 	}
