@@ -262,3 +262,21 @@ func TestScopeOfCredentials(t *testing.T) {
 		t.Error("another identity has no spaces")
 	}
 }
+
+// TestObservedIDsAreOthers: what is kept under one is found under no ID that enforce uses.
+func TestObservedIDsAreOthers(t *testing.T) {
+	observed := func(id dedup.ID) dedup.ID { return dedup.Operation{ID: id}.Observed().ID }
+	seen := map[dedup.ID]bool{}
+	for _, key := range []dedup.Key{"a", "b"} {
+		id := dedup.Scope{}.ID(key)
+		for _, id := range []dedup.ID{id, observed(id), observed(observed(id))} {
+			if seen[id] || len(id) != 43 {
+				t.Errorf("%s of %s", id, key)
+			}
+			seen[id] = true
+		}
+		if again := observed((dedup.Scope{}).ID(key)); again != observed(id) {
+			t.Error("two IDs of one operation")
+		}
+	}
+}

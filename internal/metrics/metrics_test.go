@@ -130,6 +130,21 @@ func TestEvents(t *testing.T) {
 				"idemproxy_unknown_outcomes_total{cause=timeout,route=payments}": 1,
 			},
 		},
+		"observed": {
+			func(_ *metrics.Metrics, r *metrics.Route) {
+				r.Observes()
+				r.Would("replayed")
+				r.Would("upstream_failed")
+				r.Would("key_reuse")
+				r.Would("key-4711")
+			},
+			map[string]float64{
+				"idemproxy_would_total{outcome=replayed,route=payments}":        1,
+				"idemproxy_would_total{outcome=upstream_failed,route=payments}": 1,
+				"idemproxy_would_total{outcome=key_reuse,route=payments}":       1,
+				"idemproxy_would_total{outcome=other,route=payments}":           1,
+			},
+		},
 		"lease lost, caller gone": {
 			func(_ *metrics.Metrics, r *metrics.Route) { r.LostLease(); r.CallerGone() },
 			map[string]float64{

@@ -170,6 +170,49 @@ func TestAnswerByTheRule(t *testing.T) {
 	}
 }
 
+// TestSimpleAnswers have the same status and headers as problems, and the rule's codes.
+func TestSimpleAnswers(t *testing.T) {
+	problems := ruleFor("/payments", func(r *dedup.Rule) { r.DocsURL = "https://example.com/docs" })
+	simple := problems
+	simple.Errors = dedup.Errors{Format: dedup.ErrorsSimple, Codes: map[dedup.Reason]string{"in_progress": `"<&`}}
+	for _, reason := range dedup.Reasons() {
+		rejection := &dedup.Rejection{Reason: reason, Detail: "It is so.", RetryAfter: time.Second}
+		like, res := answered(t, &problems, rejection), answered(t, &simple, rejection)
+		var body map[string]string
+		if err := json.NewDecoder(res.Body).Decode(&body); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"error": newReplies()[reason].line, "code": string(reason)}
+		if reason == dedup.ReasonInProgress {
+			want["code"] = `"<&`
+		}
+		if !maps.Equal(body, want) || res.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %v as %s", reason, body, res.Header.Get("Content-Type"))
+		}
+		for _, own := range []string{"Content-Type", "Content-Length"} {
+			like.Header.Del(own)
+			res.Header.Del(own)
+		}
+		if res.StatusCode != like.StatusCode || fmt.Sprint(res.Header) != fmt.Sprint(like.Header) {
+			t.Errorf("%s: %d %v, want %d %v", reason, res.StatusCode, res.Header, like.StatusCode, like.Header)
+		}
+	}
+}
+
+// TestCodesAreTheRules: the type of a problem stays ours.
+func TestCodesAreTheRules(t *testing.T) {
+	rule := ruleFor("/payments", func(r *dedup.Rule) { r.Errors.Codes = map[dedup.Reason]string{"key_reuse": "IDEMPOTENCY_CONFLICT"} })
+	for reason, code := range map[dedup.Reason]string{"key_reuse": "IDEMPOTENCY_CONFLICT", "in_progress": "in_progress"} {
+		var body problem
+		if err := json.NewDecoder(answered(t, &rule, &dedup.Rejection{Reason: reason}).Body).Decode(&body); err != nil {
+			t.Fatal(err)
+		}
+		if body.Code != code || body.Type != "urn:idemproxy:problem:"+string(reason) {
+			t.Errorf("%s: %+v", reason, body)
+		}
+	}
+}
+
 func TestAnswerRetryAfter(t *testing.T) {
 	for _, tc := range []struct {
 		after           time.Duration

@@ -220,10 +220,11 @@ func (f *forecast) await() {
 // the forecast is known.
 func (f *forecast) end() {
 	f.o.close()
-	f.know(string(dedup.ReasonBadRequest)) // the body never became whole
-	if f.o.gone && !f.ended {
+	if f.o.gone {
+		f.know(string(dedup.ReasonBadRequest)) // unless the body was whole before
 		f.executed(false)
 	}
+	f.ask(false) // unless it was asked, with the whole body
 	f.unknown(dedup.ReasonUpstreamFailed)
 	select {
 	case <-f.known:
