@@ -74,6 +74,7 @@ func goesOn(t *testing.T, s dedup.Store, done dedup.ClaimRequest, claimed []dedu
 // On a full disk new claims are refused and nothing is lost; replays work. The test of the
 // whole program does the same without the right to mount.
 func TestFileOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	dir, ok := smallDisk(t, "2m")
 	if !ok {
 		return
@@ -95,6 +96,7 @@ func TestFileOnAFullDisk(t *testing.T) {
 // PostgreSQL whose disk is full (SQLSTATE 53100) refuses new claims; replays work. Where
 // no disk may be mounted for its table, a trigger raises the same error.
 func TestPostgresOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	server := storetest.StartPostgres(t)
 	dir, ok := smallDisk(t, "4m")
 	s := openPostgres(t, server.URL(), func(c *store.Config) { c.KeyPrefix = "idem:" })

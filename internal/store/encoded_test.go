@@ -54,6 +54,7 @@ func TestEncodedConforms(t *testing.T) {
 // The suite on every store that lies outside the process, with everything encrypted and
 // nearly everything compressed.
 func TestEncodedConformsOnEveryStore(t *testing.T) {
+	t.Parallel()
 	for name, use := range everyServer(t) {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) storetest.Harness {

@@ -117,6 +117,7 @@ func TestGoldenEntriesOfFile(t *testing.T) {
 }
 
 func TestGoldenEntriesOfRedis(t *testing.T) {
+	t.Parallel()
 	server := storetest.StartRedis(t)
 	for name, state := range goldenStates {
 		s := openRedis(t, server.Addr(), func(c *store.Config) { c.KeyPrefix = name + ":" })
@@ -135,6 +136,7 @@ func TestGoldenEntriesOfRedis(t *testing.T) {
 // The table is kept, too: one that an earlier version made, with its rows, is brought up
 // to date when the store is opened.
 func TestGoldenEntriesOfPostgres(t *testing.T) {
+	t.Parallel()
 	server := storetest.StartPostgres(t)
 	script := golden(t, "postgres-1.sql", func() []byte {
 		open := func(prefix string) *store.Postgres {

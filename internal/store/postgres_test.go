@@ -114,6 +114,7 @@ func TestPostgresPurges(t *testing.T) {
 
 // Rows that somebody holds are left for later; the others don't wait for them.
 func TestPostgresPurgesAroundLockedRows(t *testing.T) {
+	t.Parallel()
 	server := storetest.StartPostgres(t)
 	must(t, openPostgres(t, server.URL(), nil).Ping(t.Context())) // makes the table
 	server.Exec("DELETE FROM idempotency_keys")
