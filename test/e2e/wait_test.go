@@ -123,7 +123,7 @@ func TestFiveHundredWaitersOnOneKey(t *testing.T) {
 		}
 		took := time.Since(began)
 		t.Logf("with %d waiters: %v for each of %d other keys", waiters, took/others, others)
-		if took > 5*time.Second {
+		if took > patience { // on a quiet machine a tenth of a second
 			t.Errorf("%d other keys took %v", others, took)
 		}
 		if asked := p.metric(t, claims) - before - others; asked > 5+took.Seconds() {
@@ -374,7 +374,7 @@ func TestWaitersLeaveRoom(t *testing.T) {
 			}
 			created(w, r)
 		})
-		p := start(t, setup{store: s, upstream: up.url, routes: limited(waiting, "max_concurrent: 4, max_buffered_bytes: 256KiB")})
+		p := start(t, setup{store: s, upstream: up.url, routes: limited(strings.ReplaceAll(waiting, "path: /pay", "path: /pay, max_request_body: 64KiB"), "max_concurrent: 4, max_buffered_bytes: 256KiB")})
 		req := request{key: newKey(), body: strings.Repeat("x", 30<<10)}
 		owner := p.begin(req)
 		g.arrived(t)
