@@ -146,22 +146,45 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 	case key == "" && rule.MissingHeader == dedup.MissingPassThrough:
 		e.Key, e.Answer = "missing", "passes through unguarded, for it has no key (missing_header: pass-through)"
 		return
-	case key == "":
+	case key == "" && rule.MissingHeader == dedup.MissingReject:
 		e.Key, e.Answer = "missing", "is refused: missing_key"
 		return
 	}
-	e.Key = "given"
-	if rule.Identity.JWT.Claim != "" {
-		e.StoreKey = "depends on the caller whom the token names; explain verifies no tokens"
-		return
-	}
-	scope, refused := rule.Scope(r.Header.Values, nil)
+	scope, refused := rule.Scope(r.Header.Values, unverified(rule, r))
 	if refused != nil {
 		e.answer(refused)
 		return
 	}
-	id := scope.ID(key)
-	e.KeyHash, e.StoreKey = string(id), cfg.Store.KeyPrefix+string(id)
+	op, refused := rule.Operation(scope, key, dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
+	switch {
+	case int64(len(body)) > int64(rule.MaxRequestBody):
+		e.Answer = "is refused: " + string(dedup.ReasonRequestTooLarge)
+		return
+	case refused != nil:
+		e.answer(refused)
+		return
+	case key == "":
+		e.Key = "derived, from key_from"
+	default:
+		e.Key = "given"
+	}
+	if op.TTL != 0 {
+		e.Key += fmt.Sprintf("; it counts for %v", op.TTL)
+	}
+	if rule.Identity.JWT.Claim != "" {
+		e.StoreKey = "depends on the caller whom the token names; explain verifies no tokens"
+		return
+	}
+	e.KeyHash, e.StoreKey = string(op.ID), cfg.Store.KeyPrefix+string(op.ID)
+}
+
+// unverified stands for the caller whom the request's token may name; nil if it has no
+// credentials that could.
+func unverified(rule *dedup.Rule, r *http.Request) *dedup.Subject {
+	if rule.Identity.JWT.Claim == "" || r.Header.Get("Authorization") == "" {
+		return nil
+	}
+	return &dedup.Subject{Claim: rule.Identity.JWT.Claim}
 }
 
 func (e *explained) answer(refused *dedup.Rejection) {
@@ -205,6 +228,9 @@ func scopeParts(rule *dedup.Rule, r *http.Request) []string {
 	}
 	for _, h := range rule.IdentityHeaders() {
 		add("identity "+h, r.Header.Get(h) != "")
+	}
+	if claim := rule.Identity.JWT.Claim; claim != "" {
+		add("token with the claim "+claim, r.Header.Get("Authorization") != "")
 	}
 	return parts
 }

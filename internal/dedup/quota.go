@@ -61,7 +61,7 @@ func (c *Claim) stayMember() {
 		go func() {
 			c.member.Lock()
 			defer c.member.Unlock()
-			_, _ = c.enroll(context.Background(), c.rule.TTL, 0)
+			_, _ = c.enroll(context.Background(), c.op.TTL, 0)
 		}()
 	}
 }

@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -40,8 +41,9 @@ type queue struct {
 	leaseEnd atomic.Int64 // of the owner, as far as it is known, in Unix nanoseconds
 
 	// Only who has the turn uses these.
-	askAt time.Time
-	pause time.Duration
+	askAt   time.Time
+	pause   time.Duration
+	longest time.Duration // that the store is left without a question
 
 	over  chan struct{} // closed when there is an answer for all; it stands in what follows
 	found Found
@@ -58,7 +60,7 @@ type queue struct {
 // requests of a route.
 func (g *Guard) Await(ctx context.Context, rule *Rule, op Operation) Decision {
 	key := waitKey{op.ID, rule}
-	q := g.waits.enter(key, g.store)
+	q := g.waits.enter(key, g.store, cmp.Or(op.TTL, rule.TTL))
 	defer g.waits.leave(key, q)
 	select {
 	case <-q.over:
@@ -136,7 +138,7 @@ func (q *queue) pass(ctx context.Context) bool {
 // goOn notes what is left of the owner's lease, and when to ask again.
 func (q *queue) goOn(leaseLeft time.Duration) {
 	now := time.Now()
-	q.pause = min(max(firstWait, 2*q.pause), maxWait)
+	q.pause = min(max(firstWait, 2*q.pause), q.longest)
 	q.leaseEnd.Store(now.Add(leaseLeft).UnixNano())
 	q.askAt = now.Add(max(minWait, min(q.pause, leaseLeft)))
 }
@@ -155,13 +157,16 @@ func (q *queue) giveBack(ctx context.Context, c *Claim) Decision {
 	return d
 }
 
-// enter joins those who wait, or is the first of them.
-func (w *waits) enter(key waitKey, store Store) *queue {
+// enter joins those who wait, or is the first of them. The record that they wait for lives
+// for ttl, which may not pass between two questions: then the key would be free, and what
+// they asked for be executed again.
+func (w *waits) enter(key waitKey, store Store, ttl time.Duration) *queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.of[key]
 	if q == nil {
-		q = &queue{turn: make(chan struct{}, 1), over: make(chan struct{}), askAt: time.Now().Add(firstWait)}
+		q = &queue{turn: make(chan struct{}, 1), over: make(chan struct{}), longest: min(maxWait, ttl/2)}
+		q.askAt = time.Now().Add(min(firstWait, q.longest))
 		q.turn <- struct{}{}
 		q.leaseEnd.Store(time.Now().Add(key.rule.Lease).UnixNano())
 		q.wake, q.stop = store.Watch(key.id)

@@ -109,6 +109,9 @@ func (q *question) rewrite(pr *httputil.ProxyRequest) {
 // answered sees the answer. One that means no is read whole before anything of it is
 // passed on, redirects too.
 func (q *question) answered(res *http.Response) error {
+	if res.StatusCode == http.StatusSwitchingProtocols { // its body is a connection, which no deadline ends
+		return errors.New("replay_auth switched protocols unasked")
+	}
 	if res.StatusCode >= 200 && res.StatusCode <= 299 {
 		_, _ = io.CopyN(io.Discard, res.Body, firstRead) // so that the connection can be used again
 		return errAllowed

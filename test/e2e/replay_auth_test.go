@@ -123,6 +123,7 @@ func TestReplayAuthIsAway(t *testing.T) {
 			"too large": text(403, strings.Repeat("x", 1<<20+1)),
 			"cut":       hijacked("HTTP/1.1 403 Forbidden\r\nContent-Length: 100\r\n\r\nhalf"),
 			"switching": hijacked("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
+			"switched":  switchedForever(g),
 			"no HTTP":   hijacked("hello\r\n\r\n"),
 		} {
 			t.Log(name)
@@ -136,10 +137,23 @@ func TestReplayAuthIsAway(t *testing.T) {
 		p.send(t, paying(k)).refused(t, 503, "replay_auth_unavailable")
 		p.send(t, paying(newKey())).fresh(t, 201)
 		up.saw(t, 2)
-		if got := p.metric(t, `idemproxy_replay_auths_total{result="unavailable",route="payments"}`); got != 7 {
-			t.Errorf("unavailable %v times, want 7", got)
+		if got := p.metric(t, `idemproxy_replay_auths_total{result="unavailable",route="payments"}`); got != 8 {
+			t.Errorf("unavailable %v times, want 8", got)
 		}
 	})
+}
+
+// switchedForever switches protocols and says no more.
+func switchedForever(g *gate) handler {
+	return func(w http.ResponseWriter, _ *received) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"))
+		g.pass()
+	}
 }
 
 // What tells something of a recorded answer asks too; what tells nothing doesn't.
