@@ -50,7 +50,8 @@ type Store interface {
 	// lease is over or its outcome is unknown. Otherwise it changes nothing, in particular
 	// no expiry, and reports what it found. With req.Wait it also notes, on a claim that it
 	// finds in progress, that somebody waits for its end: then its end is told to those who
-	// Watch.
+	// Watch. A claim without a note is left as it is: versions that write none know of nobody
+	// who waits.
 	Claim(ctx context.Context, req ClaimRequest) (Found, error)
 
 	// Renew sets the end of the lease of a claim to lease from now. Its expiry stays,

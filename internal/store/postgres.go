@@ -35,6 +35,7 @@ type Postgres struct {
 	closed      atomic.Bool
 	migrated    atomic.Bool
 	enrolls     atomic.Bool // it has members to purge
+	scopes      turns       // of those who enroll
 	mu          sync.Mutex
 	migration   *pgMigration // under way, behind mu
 	watchers    watchers

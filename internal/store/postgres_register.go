@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,8 +46,16 @@ DELETE FROM MEMBERS WHERE ctid = ANY (ARRAY(
 // else waits for them.
 func (p *Postgres) Enroll(ctx context.Context, e dedup.Enrolment) (time.Duration, error) {
 	p.enrolls.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
 	var wait int64
 	scope := p.prefix + string(e.Scope)
+	if e.Limit > 0 {
+		if err := p.scopes.take(ctx, scope); err != nil {
+			return 0, fmt.Errorf("enroll key: %w", notApplied(err))
+		}
+		defer p.scopes.give(scope)
+	}
 	err := p.repeat(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var batch pgx.Batch // one round trip, and one transaction
 		if e.Limit > 0 {
@@ -89,4 +98,54 @@ func (p *Postgres) scopeLock(scope string) int64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte("idemproxy members " + p.table.members + scope))
 	return int64(hash.Sum64())
+}
+
+// turns lets one at a time through, of those who want the same. Who waits for the lock of a
+// scope holds a connection: without turns a busy scope would soon hold all of the pool.
+type turns struct {
+	mu sync.Mutex
+	of map[string]*turn
+}
+
+// A turn is taken by who has sent to it.
+type turn struct {
+	taken chan struct{}
+	users int // who have it, or wait for it
+}
+
+// take waits for the turn. On an error it is not taken.
+func (t *turns) take(ctx context.Context, of string) error {
+	t.mu.Lock()
+	this := t.of[of]
+	if this == nil {
+		this = &turn{taken: make(chan struct{}, 1)}
+		if t.of == nil {
+			t.of = make(map[string]*turn)
+		}
+		t.of[of] = this
+	}
+	this.users++
+	t.mu.Unlock()
+	select {
+	case this.taken <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		t.leave(of)
+		return ctx.Err()
+	}
+}
+
+func (t *turns) give(of string) {
+	t.mu.Lock()
+	<-t.of[of].taken
+	t.mu.Unlock()
+	t.leave(of)
+}
+
+func (t *turns) leave(of string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of[of].users--; t.of[of].users == 0 {
+		delete(t.of, of)
+	}
 }

@@ -15,7 +15,8 @@ package store
 //
 // The state w is p of which somebody waits for the end. Who ends a claim changes the state
 // that it found, or none, so that it knows whether to notify: NOTIFY makes the commits of
-// a whole database queue, and is for those that somebody waits for only.
+// a whole database queue, and is for those that somebody waits for only. A claim without a
+// note stays p: its owner is of a version that does not know w, and would lose it.
 type pgStatements struct {
 	claim, renew, complete, abandon, release, ping, purge string
 	enroll, dismiss, purgeMembers                         string
@@ -74,7 +75,7 @@ const sqlClaim = `, held AS MATERIALIZED (
 ), marked AS (
   UPDATE TABLE SET state = 'w'
   WHERE id = $1::text AND format = 1 AND state = 'p' AND expires_at > clock_timestamp()
-    AND $7::boolean AND EXISTS (SELECT FROM held WHERE readable AND state = 'p' AND leased)
+    AND $7::boolean AND EXISTS (SELECT FROM held WHERE readable AND state = 'p' AND leased AND data <> '')
   RETURNING 1
 ), taken AS (
   INSERT INTO TABLE AS e (id, state, token, lease_until, expires_at, data)
@@ -98,7 +99,7 @@ SELECT CASE WHEN replaced THEN 2 ELSE 1 END::integer, 0::bigint, ''::bytea FROM 
 UNION ALL
 SELECT CASE WHEN NOT readable THEN 4 WHEN state = 'd' THEN 6 WHEN state IN ('p', 'w') AND leased THEN 3 ELSE 5 END::integer,
   CASE WHEN state = 'd' THEN ttl_left ELSE lease_left END, data FROM held
-WHERE NOT ($7::boolean AND readable AND state = 'p' AND leased) OR EXISTS (SELECT FROM marked)`
+WHERE NOT ($7::boolean AND readable AND state = 'p' AND leased AND data <> '') OR EXISTS (SELECT FROM marked)`
 
 // sqlComplete takes id, token, TTL in ms, blob. A record of the same token stays as it is.
 const sqlComplete = `, held AS MATERIALIZED (

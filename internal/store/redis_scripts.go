@@ -5,7 +5,8 @@ import "github.com/redis/go-redis/v9"
 // The layout of an entry in Redis: one string, whose first headerLength bytes are
 //
 //	id1     magic and version of the layout
-//	p|w     claimed (in progress, or its lease over) | the same, and somebody waits for its end
+//	p|w     claimed (in progress, or its lease over) | the same, and somebody waits for its end;
+//	        only of a claim with a note, for an owner that writes none does not know w
 //	d|u     completed | unknown
 //	22      the owner's token
 //	14      end of the lease in milliseconds of the server's clock, decimal; zeros of a record
@@ -122,7 +123,7 @@ if v then
       return {1}
     end
     if lease - t > 0 then
-      if ARGV[6] == '1' and state == 'p' then force('SETRANGE', key, 3, 'w') end
+      if ARGV[6] == '1' and state == 'p' and #v > 40 then force('SETRANGE', key, 3, 'w') end
       return {3, lease - t, v}
     end
   end

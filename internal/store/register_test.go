@@ -1,12 +1,15 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.etcd.io/bbolt"
 
 	"idemproxy/internal/dedup"
@@ -143,4 +146,43 @@ func TestRedisMembersExpire(t *testing.T) {
 	if !errors.Is(err, dedup.ErrUnreadable) || !errors.Is(s.Dismiss(t.Context(), "scope", last.ID, last.Token), dedup.ErrUnreadable) {
 		t.Errorf("another type: error %v", err)
 	}
+}
+
+// However many new keys a scope has at once, others find a connection.
+func TestPostgresABusyScopeLeavesConnections(t *testing.T) {
+	server := storetest.StartPostgres(t)
+	s := openPostgres(t, server.URL(), func(c *store.Config) { c.Postgres.MaxConns, c.Timeout = 4, 20*time.Second })
+	mustEnroll(t, s, "scope", request(time.Hour))
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	must(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	tx, err := conn.Begin(t.Context())
+	must(t, err)
+	must(t, errOf(tx.Exec(t.Context(), "LOCK TABLE idempotency_keys_members")))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	for range 40 {
+		busy.Go(func() {
+			req := request(time.Hour)
+			_, _ = s.Enroll(ctx, dedup.Enrolment{Scope: "scope", ID: req.ID, Token: req.Token, TTL: time.Hour, Limit: 1})
+		})
+	}
+	eventually(t, "somebody waits", func() error {
+		if server.Query("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	for range 8 {
+		if _, err := s.Claim(soon, request(time.Hour)); err != nil {
+			t.Fatalf("Claim beside a busy scope: %v", err)
+		}
+	}
+	cancel()
+	busy.Wait()
+	must(t, tx.Rollback(t.Context()))
+	mustEnroll(t, s, "another", request(time.Hour))
 }

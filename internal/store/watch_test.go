@@ -37,6 +37,7 @@ func warned(t *testing.T, warnings <-chan error) error {
 func waited(t *testing.T, owner, waiter dedup.Store) (dedup.ClaimRequest, <-chan struct{}) {
 	t.Helper()
 	req := request(time.Hour)
+	req.Note = []byte("note")
 	mustClaim(t, owner, req, dedup.StateAcquired)
 	wake, stop := waiter.Watch(req.ID)
 	t.Cleanup(stop)
@@ -135,5 +136,39 @@ func TestPostgresWatchBehindPgBouncer(t *testing.T) {
 	heard(t, wake, "the claim was completed in this process")
 	if err := s.Close(); err != nil && !errors.Is(err, dedup.ErrStoreClosed) {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+// The owner of a claim without a note is of a version that could not renew or complete what
+// somebody waits for: it is waited for without a mark.
+func TestClaimsOfEarlierVersionsAreNotMarked(t *testing.T) {
+	t.Run("redis", func(t *testing.T) {
+		server := storetest.StartRedis(t)
+		s := openRedis(t, server.Addr(), func(c *store.Config) { c.KeyPrefix = "idem:" })
+		req := request(time.Hour)
+		notMarked(t, s, req, func() string {
+			v, err := server.Client().GetRange(t.Context(), "idem:"+string(req.ID), 3, 3).Result()
+			must(t, err)
+			return v
+		})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		server := storetest.StartPostgres(t)
+		s := openPostgres(t, server.URL(), func(c *store.Config) { c.KeyPrefix = "idem:" })
+		req := request(time.Hour)
+		notMarked(t, s, req, func() string {
+			return server.Text("SELECT state FROM idempotency_keys WHERE id = $1", "idem:"+string(req.ID))
+		})
+	})
+}
+
+func notMarked(t *testing.T, s dedup.Store, req dedup.ClaimRequest, state func() string) {
+	t.Helper()
+	mustClaim(t, s, req, dedup.StateAcquired)
+	rival := req
+	rival.Token, rival.Wait = dedup.NewToken(), true
+	mustClaim(t, s, rival, dedup.StateInProgress)
+	if got := state(); got != "p" {
+		t.Errorf("its state is %q now, want p", got)
 	}
 }

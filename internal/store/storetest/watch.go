@@ -21,6 +21,7 @@ func watchCases() []testCase {
 		{"those who watch in another process are told", func(s *subject) {
 			for name, end := range s.ends() {
 				req := request()
+				req.Note = []byte("note")
 				s.claim(req, dedup.StateAcquired)
 				w := s.watched(s.Peer, req.ID)
 				s.waits(s.Peer, req)
@@ -53,6 +54,7 @@ func watchCases() []testCase {
 			s.renew(req, short, dedup.Applied)
 			s.Advance(past)
 			next := usurper(req)
+			next.Note = []byte("note")
 			s.claim(next, dedup.StateTakenOver)
 			s.waits(s.Store, next)
 			s.quiet(w)
@@ -151,6 +153,7 @@ func (s *subject) waits(store dedup.Store, req dedup.ClaimRequest) dedup.Found {
 // waitFor claims, and waits for it as another.
 func (s *subject) waitFor(req dedup.ClaimRequest) <-chan struct{} {
 	s.Helper()
+	req.Note = []byte("note")
 	s.claim(req, dedup.StateAcquired)
 	w := s.watched(s.Store, req.ID)
 	s.waits(s.Store, req)
