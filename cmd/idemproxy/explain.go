@@ -132,25 +132,29 @@ func explain(cfg *config.Config, r *http.Request, body []byte) explained {
 
 // operation says which operation the request is to its rule.
 func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte) {
+	request := dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body}
 	e.Fingerprint, e.Covers = "none", "nothing is compared"
 	if rule.Fingerprint.Enabled {
-		print := rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
+		print := rule.Fingerprint.Of(request)
 		e.Fingerprint, e.Covers = hex.EncodeToString(print[:]), covers(rule.Fingerprint, len(body))
 	}
 	e.Scope = scopeParts(rule, r)
 	key, refused := rule.Key(r.Header.Values)
+	e.Key = "given"
+	if key == "" {
+		e.Key = "missing"
+	}
 	switch {
 	case refused != nil:
 		e.answer(refused)
 		return
 	case key == "" && rule.MissingHeader == dedup.MissingPassThrough:
-		e.Key, e.Answer = "missing", "passes through unguarded, for it has no key (missing_header: pass-through)"
+		e.Answer = "passes through unguarded, for it has no key (missing_header: pass-through)"
 		return
-	case key == "":
-		e.Key, e.Answer = "missing", "is refused: missing_key"
+	case key == "" && rule.MissingHeader == dedup.MissingReject:
+		e.Answer = "is refused: missing_key"
 		return
 	}
-	e.Key = "given"
 	if rule.Identity.JWT.Claim != "" {
 		e.StoreKey = "depends on the caller whom the token names; explain verifies no tokens"
 		return
@@ -160,8 +164,18 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 		e.answer(refused)
 		return
 	}
-	id := scope.ID(key)
-	e.KeyHash, e.StoreKey = string(id), cfg.Store.KeyPrefix+string(id)
+	op, refused := rule.Operation(scope, key, request)
+	if refused != nil {
+		e.answer(refused)
+		return
+	}
+	if key == "" {
+		e.Key = "derived (key_from)"
+	}
+	if rule.Mode == dedup.ModeObserve {
+		op = op.Observed()
+	}
+	e.KeyHash, e.StoreKey = string(op.ID), cfg.Store.KeyPrefix+string(op.ID)
 }
 
 func (e *explained) answer(refused *dedup.Rejection) {
