@@ -65,7 +65,7 @@ func (k *keysFlags) addCommon(cmd *cobra.Command) {
 
 // addKey adds the flags that name one key.
 func (k *keysFlags) addKey(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.key, "key", "", "the `key` as the caller sends it")
+	cmd.Flags().StringVar(&k.key, "key", "", "the `key` as the caller sends it; one that the proxy derived is named by --hash")
 	cmd.Flags().StringArrayVarP(&k.headers, "header", "H", nil, "a `header` that says who the caller is, as 'Name: value'; may be repeated")
 	cmd.Flags().StringVar(&k.hash, "hash", "", "the `key_hash` from a log line, instead of the key")
 	cmd.MarkFlagsMutuallyExclusive("key", "hash")
