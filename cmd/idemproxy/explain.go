@@ -65,9 +65,7 @@ and no store is opened; no value of a header is printed.`,
 			}
 			e := explain(cfg, r, content)
 			if asJSON {
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetIndent("", "  ")
-				return out.Encode(e)
+				return printJSON(cmd.OutOrStdout(), e)
 			}
 			return e.print(cmd.OutOrStdout())
 		}),
@@ -100,17 +98,26 @@ func explainable(method, target string, headers []string, body string) (*http.Re
 	}
 	r.RequestURI = r.URL.RequestURI()
 	for _, h := range headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" {
-			return nil, nil, usageError{errors.New("a header is written 'Name: value'")}
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return nil, nil, err
 		}
 		if strings.EqualFold(name, "Host") {
-			r.Host = strings.TrimSpace(value)
+			r.Host = value
 			continue
 		}
-		r.Header.Add(name, strings.TrimSpace(value))
+		r.Header.Add(name, value)
 	}
 	return r, content, nil
+}
+
+// headerFlag reads the value of a --header.
+func headerFlag(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, ":")
+	if !ok || name == "" {
+		return "", "", usageError{errors.New("--header: a header is written 'Name: value'")}
+	}
+	return name, strings.TrimSpace(value), nil
 }
 
 func explain(cfg *config.Config, r *http.Request, body []byte) explained {

@@ -137,11 +137,11 @@ func (k *keysFlags) id(cfg *config.Config) (dedup.ID, error) {
 	}
 	header := textproto.MIMEHeader{}
 	for _, h := range k.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" {
-			return "", usageError{errors.New("--header: a header is written 'Name: value'")}
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return "", err
 		}
-		header.Add(name, strings.TrimSpace(value))
+		header.Add(name, value)
 	}
 	header.Set(rule.HeaderName[0], k.key)
 	key, refused := rule.Key(header.Values)
