@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests: scripts/test.sh [go test arguments]. Without arguments, all of them.
 #
-# Services (redis-server) come from scripts/services.sh. The race detector needs a C
+# Services (redis-server, PostgreSQL) come from scripts/services.sh. The race detector needs a C
 # compiler: without one the tests run without it, except in CI, where that is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."

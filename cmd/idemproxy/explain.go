@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"idemproxy/internal/config"
-	"idemproxy/internal/dedup"
 	"idemproxy/internal/proxy"
 )
 
@@ -65,9 +63,7 @@ and no store is opened; no value of a header is printed.`,
 			}
 			e := explain(cfg, r, content)
 			if asJSON {
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetIndent("", "  ")
-				return out.Encode(e)
+				return printJSON(cmd.OutOrStdout(), e)
 			}
 			return e.print(cmd.OutOrStdout())
 		}),
@@ -100,17 +96,26 @@ func explainable(method, target string, headers []string, body string) (*http.Re
 	}
 	r.RequestURI = r.URL.RequestURI()
 	for _, h := range headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" {
-			return nil, nil, usageError{errors.New("a header is written 'Name: value'")}
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return nil, nil, err
 		}
 		if strings.EqualFold(name, "Host") {
-			r.Host = strings.TrimSpace(value)
+			r.Host = value
 			continue
 		}
-		r.Header.Add(name, strings.TrimSpace(value))
+		r.Header.Add(name, value)
 	}
 	return r, content, nil
+}
+
+// headerFlag reads the value of a --header.
+func headerFlag(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, ":")
+	if !ok || name == "" {
+		return "", "", usageError{errors.New("--header: a header is written 'Name: value'")}
+	}
+	return name, strings.TrimSpace(value), nil
 }
 
 func explain(cfg *config.Config, r *http.Request, body []byte) explained {
@@ -128,111 +133,6 @@ func explain(cfg *config.Config, r *http.Request, body []byte) explained {
 	e.Settings = cfg.RouteSettings(found.Route)
 	e.operation(cfg, rule, r, body)
 	return e
-}
-
-// operation says which operation the request is to its rule.
-func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte) {
-	e.Fingerprint, e.Covers = "none", "nothing is compared"
-	if rule.Fingerprint.Enabled {
-		print := rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
-		e.Fingerprint, e.Covers = hex.EncodeToString(print[:]), covers(rule.Fingerprint, len(body))
-	}
-	e.Scope = scopeParts(rule, r)
-	key, refused := rule.Key(r.Header.Values)
-	switch {
-	case refused != nil:
-		e.answer(refused)
-		return
-	case key == "" && rule.MissingHeader == dedup.MissingPassThrough:
-		e.Key, e.Answer = "missing", "passes through unguarded, for it has no key (missing_header: pass-through)"
-		return
-	case key == "" && rule.MissingHeader == dedup.MissingReject:
-		e.Key, e.Answer = "missing", "is refused: missing_key"
-		return
-	}
-	scope, refused := rule.Scope(r.Header.Values, unverified(rule, r))
-	if refused != nil {
-		e.answer(refused)
-		return
-	}
-	op, refused := rule.Operation(scope, key, dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
-	switch {
-	case int64(len(body)) > int64(rule.MaxRequestBody):
-		e.Answer = "is refused: " + string(dedup.ReasonRequestTooLarge)
-		return
-	case refused != nil:
-		e.answer(refused)
-		return
-	case key == "":
-		e.Key = "derived, from key_from"
-	default:
-		e.Key = "given"
-	}
-	if op.TTL != 0 {
-		e.Key += fmt.Sprintf("; it counts for %v", op.TTL)
-	}
-	if rule.Identity.JWT.Claim != "" {
-		e.StoreKey = "depends on the caller whom the token names; explain verifies no tokens"
-		return
-	}
-	e.KeyHash, e.StoreKey = string(op.ID), cfg.Store.KeyPrefix+string(op.ID)
-}
-
-// unverified stands for the caller whom the request's token may name; nil if it has no
-// credentials that could.
-func unverified(rule *dedup.Rule, r *http.Request) *dedup.Subject {
-	if rule.Identity.JWT.Claim == "" || r.Header.Get("Authorization") == "" {
-		return nil
-	}
-	return &dedup.Subject{Claim: rule.Identity.JWT.Claim}
-}
-
-func (e *explained) answer(refused *dedup.Rejection) {
-	e.Answer = fmt.Sprintf("is refused: %s. %s", refused.Reason, refused.Detail)
-}
-
-// covers says what a fingerprint is made of.
-func covers(f dedup.FingerprintRule, length int) string {
-	var parts []string
-	for _, p := range f.Parts {
-		part := string(p)
-		if p == dedup.PartBody {
-			part = fmt.Sprintf("body (%s, %d bytes)", f.Body, length)
-		}
-		parts = append(parts, part)
-	}
-	for _, h := range f.Headers {
-		parts = append(parts, "header "+h)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// scopeParts names what makes the scope, and whether the request has it.
-func scopeParts(rule *dedup.Rule, r *http.Request) []string {
-	var parts []string
-	add := func(what string, given bool) {
-		state := "missing"
-		if given {
-			state = "given"
-		}
-		parts = append(parts, what+": "+state)
-	}
-	if rule.Version != "" {
-		add("version "+rule.Version, true)
-	}
-	if rule.ScopeByRoute {
-		add("route "+rule.Name, true)
-	}
-	if rule.TenantHeader != "" {
-		add("tenant "+rule.TenantHeader, r.Header.Get(rule.TenantHeader) != "")
-	}
-	for _, h := range rule.IdentityHeaders() {
-		add("identity "+h, r.Header.Get(h) != "")
-	}
-	if claim := rule.Identity.JWT.Claim; claim != "" {
-		add("token with the claim "+claim, r.Header.Get("Authorization") != "")
-	}
-	return parts
 }
 
 // print writes the explanation for people.

@@ -65,7 +65,7 @@ func (k *keysFlags) addCommon(cmd *cobra.Command) {
 
 // addKey adds the flags that name one key.
 func (k *keysFlags) addKey(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.key, "key", "", "the `key` as the caller sends it")
+	cmd.Flags().StringVar(&k.key, "key", "", "the `key` as the caller sends it; one that the proxy derived is named by --hash")
 	cmd.Flags().StringArrayVarP(&k.headers, "header", "H", nil, "a `header` that says who the caller is, as 'Name: value'; may be repeated")
 	cmd.Flags().StringVar(&k.hash, "hash", "", "the `key_hash` from a log line, instead of the key")
 	cmd.MarkFlagsMutuallyExclusive("key", "hash")
@@ -137,11 +137,11 @@ func (k *keysFlags) id(cfg *config.Config) (dedup.ID, error) {
 	}
 	header := textproto.MIMEHeader{}
 	for _, h := range k.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" {
-			return "", usageError{errors.New("--header: a header is written 'Name: value'")}
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return "", err
 		}
-		header.Add(name, strings.TrimSpace(value))
+		header.Add(name, value)
 	}
 	header.Set(rule.HeaderName[0], k.key)
 	key, refused := rule.Key(header.Values)

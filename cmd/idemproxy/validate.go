@@ -16,8 +16,8 @@ func newValidate() *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Check a configuration and say everything that is wrong with it",
 		Long: `Check a configuration as serve would read it, environment variables included, and say
-everything that is wrong with it, each with its place. What is allowed and yet probably not meant is a warning, and changes
-no exit code. Nothing is opened or changed.
+everything that is wrong with it, each with its place. What is allowed and yet probably not
+meant is a warning, and changes no exit code. Nothing is opened or changed.
 
 Exit codes: 0 right, 1 the file can't be read, 2 something is wrong with it.`,
 		Example: "  idemproxy validate configs/payments.yaml",

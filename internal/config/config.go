@@ -33,7 +33,8 @@ type Config struct {
 	// Defaults is what every route starts from; name, methods, host and path are no part
 	// of it.
 	Defaults dedup.Rule `yaml:"defaults"`
-	// Routes are complete: what they don't say was taken from Defaults.
+	// Routes are the rules; what one doesn't say is taken from defaults. The most specific
+	// path wins; what none matches passes through unguarded.
 	Routes []dedup.Rule `yaml:"routes"`
 
 	origins map[string]Origin

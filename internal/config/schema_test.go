@@ -263,24 +263,33 @@ func withDefaults(s *jsonschema.Schema, v reflect.Value) {
 	}
 }
 
+const settingsIntroduction = `# Configuration
+
+<!-- Made from the Go types and their comments: UPDATE_GOLDEN=1 go test ./internal/config -run Schema -->
+
+Everything that can be set in the file that "idemproxy serve --config FILE" reads: one YAML document, in which whatever is left out has
+its default. [configs/idemproxy.yaml](../configs/idemproxy.yaml) is such a file with every setting in it, to copy from. "idemproxy validate FILE"
+checks a file, and "idemproxy schema config" prints a schema by which editors check and complete one.
+
+Durations need a unit (500ms, 10s, 24h). Sizes are bytes, or have one (64KiB, 1MiB). Inside values, ${VAR} and ${VAR:-default} are
+expanded. Each setting can also be given by the environment, as IDEMPROXY_ and its path in capitals with _ for dots: IDEMPROXY_UPSTREAM_URL,
+IDEMPROXY_DEFAULTS_TTL, IDEMPROXY_ROUTES_0_TTL for the first route. The environment goes before the file, a flag before both.
+`
+
 // settingsPage is the configuration reference for people.
 func settingsPage(s *jsonschema.Schema) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Configuration\n\n" +
-		"Every setting, made from the same source as `idemproxy schema config`; don't edit it by hand\n" +
-		"(`UPDATE_GOLDEN=1 go test ./internal/config -run Schema`). `configs/idemproxy.yaml` has them all with\n" +
-		"their defaults, ready to copy. Each can be given by the environment: `IDEMPROXY_` and its path in\n" +
-		"capitals, with `_` for dots, such as `IDEMPROXY_UPSTREAM_URL`.\n")
+	b.WriteString(settingsIntroduction)
 	for p := s.Properties.Oldest(); p != nil; p = p.Next() {
 		if p.Key == "defaults" {
-			fmt.Fprintf(&b, "\n## defaults\n\n%s\n", sentence(p.Value.Description))
+			fmt.Fprintf(&b, "\n## defaults\n\n%s\n", withoutName(p.Key, sentence(p.Value.Description)))
 			continue
 		}
 		section, under := p.Value, p.Key
 		if section.Items != nil {
 			section, under = section.Items, p.Key+"[]"
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| setting | default | meaning |\n| --- | --- | --- |\n", under, sentence(p.Value.Description))
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| setting | default | meaning |\n| --- | --- | --- |\n", under, withoutName(p.Key, sentence(p.Value.Description)))
 		rows(&b, section, "")
 	}
 	return b.Bytes()
@@ -293,7 +302,7 @@ func rows(b *bytes.Buffer, s *jsonschema.Schema, path string) {
 			text, _ := json.Marshal(p.Value.Default)
 			value = "`" + string(text) + "`"
 		}
-		meaning := sentence(p.Value.Description)
+		meaning := withoutName(p.Key, sentence(p.Value.Description))
 		for _, one := range p.Value.AnyOf {
 			if len(one.Enum) > 0 {
 				meaning += fmt.Sprintf(" One of `%s`.", strings.Trim(strings.ReplaceAll(fmt.Sprint(one.Enum), " ", "`, `"), "[]"))
@@ -307,6 +316,21 @@ func rows(b *bytes.Buffer, s *jsonschema.Schema, path string) {
 			rows(b, p.Value.Items, at+"[]")
 		}
 	}
+}
+
+// withoutName takes a setting's name off its description, beside which it stands.
+func withoutName(name, description string) string {
+	rest, named := strings.CutPrefix(description, name+" ")
+	if !named || rest == "" {
+		return description
+	}
+	for _, verb := range []string{"is ", "are "} {
+		rest = strings.TrimPrefix(rest, verb)
+	}
+	if first, _, _ := strings.Cut(rest, " "); strings.Contains(strings.TrimSuffix(first, ":"), ":") {
+		return rest // an address
+	}
+	return strings.ToUpper(rest[:1]) + rest[1:]
 }
 
 // sentence is a comment on one line.

@@ -41,9 +41,9 @@ type Rule struct {
 	Version string `yaml:"version"`
 	// TenantHeader names the header with the caller's tenant; empty means no tenants.
 	TenantHeader string `yaml:"tenant_header"`
-	// RequireTenant refuses a request without TenantHeader; nil means yes.
+	// RequireTenant refuses a request without its tenant; not set means yes.
 	RequireTenant *bool `yaml:"require_tenant"`
-	// IdentityHeader is short for an Identity of this one header.
+	// IdentityHeader is short for identity.headers with this one.
 	IdentityHeader string `yaml:"identity_header"`
 	// Identity says who a caller is: one key of two callers is two operations.
 	Identity Identity `yaml:"identity"`
@@ -65,7 +65,7 @@ type Rule struct {
 	// InFlight is what becomes of a request whose key is being executed.
 	InFlight InFlight `yaml:"in_flight"`
 	// WaitTimeout is how long a request waits for the answer of the one that is being
-	// executed, with InFlightWait.
+	// executed, with in_flight: wait.
 	WaitTimeout time.Duration `yaml:"wait_timeout"`
 	// OnUnknownOutcome is what becomes of a key whose request may have been executed.
 	OnUnknownOutcome UnknownOutcome `yaml:"on_unknown_outcome"`

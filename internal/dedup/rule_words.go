@@ -4,7 +4,7 @@ import "time"
 
 // Identity says what names the caller: headers, a verified token, or both.
 type Identity struct {
-	// Headers are joined in this order.
+	// Headers name the caller together, in this order.
 	Headers []string `yaml:"headers"`
 	// OnMissing is what becomes of a request that lacks one of them.
 	OnMissing MissingIdentity `yaml:"on_missing"`
@@ -21,9 +21,9 @@ type JWT struct {
 	Claim string `yaml:"claim"`
 	// JWKSURL serves the issuer's public keys, a JWK Set of RFC 7517.
 	JWKSURL string `yaml:"jwks_url"`
-	// JWKSFile holds them.
+	// JWKSFile is a file with such a set.
 	JWKSFile string `yaml:"jwks_file"`
-	// SecretFile holds the secret of an HMAC.
+	// SecretFile is a file with the secret of an HMAC, 32 bytes or more.
 	SecretFile string `yaml:"secret_file"`
 	// Issuer must be the token's iss; empty means any.
 	Issuer string `yaml:"issuer"`
@@ -50,7 +50,7 @@ type KeySource struct {
 // ReplayAuth is a service that is asked, with the caller's headers, before an answer is
 // replayed.
 type ReplayAuth struct {
-	// URL is asked; empty means nobody is.
+	// URL is the service that is asked; empty means nobody is.
 	URL string `yaml:"url"`
 	// Timeout bounds the question and its answer.
 	Timeout time.Duration `yaml:"timeout"`
@@ -60,7 +60,7 @@ type ReplayAuth struct {
 type Errors struct {
 	// Format is the format of their bodies.
 	Format ErrorFormat `yaml:"format"`
-	// Codes gives reasons other codes.
+	// Codes replaces codes of these answers, such as key_reuse by IDEMPOTENCY_CONFLICT.
 	Codes map[Reason]string `yaml:"codes"`
 }
 
@@ -72,7 +72,7 @@ type FingerprintRule struct {
 	Parts []Part `yaml:"parts"`
 	// Body is how bodies are compared.
 	Body BodyMode `yaml:"body"`
-	// Headers are covered besides.
+	// Headers are request headers that are covered besides.
 	Headers []string `yaml:"headers"`
 	// Ignore are JSON pointers (RFC 6901) to what is left out of a JSON body.
 	Ignore []string `yaml:"ignore"`

@@ -31,10 +31,11 @@ var (
 // expiry, and bytes (Note or Blob) that the store never looks into. Beyond its expiry
 // an entry does not exist, whether or not it has been removed yet.
 //
-// Each operation but Watch is atomic on one ID and takes one round trip, but for a claim that waits
-// for replicas to have it. Bytes that are given to a store are the store's, and bytes that
-// it returns are shared: nobody changes either. Instants are the store's own: callers pass durations, and the store's clock alone decides what is
-// over. Durations are kept to the millisecond and are at least one millisecond.
+// Each operation but Watch is atomic on one ID and takes one round trip, but for a claim
+// that waits for replicas to have it. Bytes that are given to a store are the store's, and
+// bytes that it returns are shared: nobody changes either. Instants are the store's own:
+// callers pass durations, and the store's clock alone decides what is over. Durations are
+// kept to the millisecond and are at least one millisecond.
 //
 // Every operation may be repeated with the same token, since a reply can be lost
 // after the operation was applied: a repeated Claim that finds its own claim acquires
@@ -78,8 +79,9 @@ type Store interface {
 	// Enroll counts an ID among the members of its scope until e.TTL from now: in a register
 	// of its own, which knows nothing of entries. An ID is one member, however often it is
 	// enrolled, and belongs to the token that enrolled it last; that one's TTL begins anew,
-	// but ends no earlier than the same token was told before. With a limit, an ID that is no member is refused where there are that many: then wait is how
-	// long until the first of them leaves by itself, more than 0. Otherwise it is 0.
+	// but ends no earlier than the same token was told before. With a limit, an ID that is
+	// no member is refused where there are that many: then wait is how long until the first
+	// of them leaves by itself, more than 0. Otherwise it is 0.
 	Enroll(ctx context.Context, e Enrolment) (wait time.Duration, err error)
 
 	// Dismiss removes the ID from the members of its scope, if it belongs to this token.

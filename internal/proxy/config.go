@@ -34,9 +34,11 @@ type ServerConfig struct {
 // ServerTLS are the certificates of the listener, in PEM. Renewed files are taken up
 // without a restart.
 type ServerTLS struct {
+	// CertFile is the certificate, with those between it and its authority.
 	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
-	// ClientCAFile has the authorities of client certificates, which are then required.
+	// KeyFile is its key.
+	KeyFile string `yaml:"key_file"`
+	// ClientCAFile is a file with the authorities of client certificates, which are then required.
 	ClientCAFile string `yaml:"client_ca_file"`
 }
 
@@ -67,13 +69,14 @@ type UpstreamConfig struct {
 
 // UpstreamTLS has the files of an https upstream, in PEM.
 type UpstreamTLS struct {
-	// CAFile has the authorities that the upstream's certificate is verified against,
+	// CAFile is a file with the authorities that the upstream's certificate is verified against,
 	// instead of the machine's.
 	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile are the certificate that the proxy shows. Renewed files are
-	// taken up without a restart.
+	// CertFile is the certificate that the proxy shows. Renewed files are taken up without
+	// a restart.
 	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
+	// KeyFile is its key.
+	KeyFile string `yaml:"key_file"`
 	// InsecureSkipVerify takes any certificate: for tests only.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
