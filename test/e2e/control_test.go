@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -119,7 +120,7 @@ func TestControlReleasesAKey(t *testing.T) {
 			t.Errorf("an answer that nobody asked for:\n%s", res)
 		}
 		shown := told[struct{ Response struct{ Body []byte } }](t, p.ask(t, "GET", key+"?body=1", ""), 200, "")
-		if string(shown.Response.Body) != string(first.body) {
+		if !bytes.Equal(shown.Response.Body, first.body) {
 			t.Errorf("recorded %q, want %q", shown.Response.Body, first.body)
 		}
 		told[anything](t, p.ask(t, "DELETE", key, ""), 200, "")
