@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"idemproxy/internal/config"
+	"idemproxy/internal/proxy"
 )
 
 func newDemo() *cobra.Command {
@@ -45,7 +46,7 @@ func demo(ctx context.Context, stdout, stderr io.Writer, listen string) error {
 
 	cfg := demoConfig(freeAddress(ctx, listen), "http://"+upstream.Addr().String())
 	log, _ := newLogger(cfg.Log, stderr)
-	sv, err := wire(ctx, cfg, log)
+	sv, err := wire(ctx, cfg, log, proxy.Operations{})
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func freeAddress(ctx context.Context, listen string) string {
 }
 
 // introduce prints what runs and what to try.
-func introduce(w io.Writer, proxy, admin, upstream string) {
+func introduce(w io.Writer, listen, admin, upstream string) {
 	text := `idemproxy demo
 
   the proxy        PROXY/payments
@@ -120,6 +121,6 @@ Paste these into another terminal:
 Ctrl-C ends it.
 
 `
-	urls := strings.NewReplacer("PROXY", "http://"+proxy, "UPSTREAM", "http://"+upstream, "ADMIN", "http://"+admin)
+	urls := strings.NewReplacer("PROXY", "http://"+listen, "UPSTREAM", "http://"+upstream, "ADMIN", "http://"+admin)
 	fmt.Fprint(w, urls.Replace(text))
 }

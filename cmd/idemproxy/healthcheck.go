@@ -64,18 +64,20 @@ func probeURL(file string, ready bool) (string, error) {
 	if cfg.Admin.Listen == "" {
 		return "", errors.New("admin.listen is empty: there is nobody to ask")
 	}
-	host, port, err := net.SplitHostPort(cfg.Admin.Listen)
-	if err != nil {
-		return "", err
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	u := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/healthz"}
+	u := url.URL{Scheme: "http", Host: reachable(cfg.Admin.Listen), Path: "/healthz"}
 	if ready {
 		u.Path = "/readyz"
 	}
 	return u.String(), nil
+}
+
+// reachable is where a listen address that is valid can be reached from this machine.
+func reachable(listen string) string {
+	host, port, _ := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // probe fails unless the answer is 200.

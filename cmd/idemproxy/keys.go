@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -34,8 +35,8 @@ func newKeys() *cobra.Command {
 		Long: `See which keys are known, and free them by hand.
 
 On Redis and PostgreSQL this asks the store that the configuration names. The keys of the
-stores memory and file are in the running proxy: it is asked through its control listener
-(--control, --token-file).
+stores memory and file are in the running proxy: it is asked through the control listener
+of the configuration (control.listen, control.token_file), or of --control and --token-file.
 
 What is released or purged is written into the store's audit trail, from which every
 running proxy logs and counts it.`,
@@ -86,6 +87,11 @@ func (k *keysFlags) load() (*config.Config, error) {
 
 // at opens the desk and does something at it.
 func (k *keysFlags) at(ctx context.Context, cfg *config.Config, do func(desk) error) error {
+	inProcess := cfg.Store.Type != "redis" && cfg.Store.Type != "postgres"
+	if k.control == "" && inProcess && cfg.Control.Listen != "" {
+		k.control = reachable(cfg.Control.Listen)
+		k.tokenFile = cmp.Or(k.tokenFile, cfg.Control.TokenFile)
+	}
 	if k.control != "" {
 		c, err := newControlClient(k.control, k.tokenFile)
 		if err != nil {
@@ -93,8 +99,8 @@ func (k *keysFlags) at(ctx context.Context, cfg *config.Config, do func(desk) er
 		}
 		return do(c)
 	}
-	if cfg.Store.Type != "redis" && cfg.Store.Type != "postgres" {
-		return usageError{fmt.Errorf("the keys of the store %s are in the running proxy: set control.listen in its configuration, and name that address here by --control (to release and purge also control.token_file, and --token-file)", cfg.Store.Type)}
+	if inProcess {
+		return usageError{fmt.Errorf("the keys of the store %s are in the running proxy: set control.listen in its configuration (to release and purge also control.token_file), or name its control listener by --control (and --token-file)", cfg.Store.Type)}
 	}
 	cfg.Store.Timeout = max(cfg.Store.Timeout, 10*time.Second) // no request waits for this
 	if cfg.Store.Type == "postgres" {

@@ -44,7 +44,7 @@ func newControlClient(address, tokenFile string) (*controlClient, error) {
 	if tokenFile != "" {
 		b, err := os.ReadFile(tokenFile)
 		if err != nil {
-			return nil, fmt.Errorf("read --token-file: %w", err)
+			return nil, fmt.Errorf("read the control listener's token: %w", err)
 		}
 		c.token = strings.TrimSpace(string(b))
 	}
@@ -160,9 +160,9 @@ func controlError(status int, body []byte, result any) error {
 	}
 	switch {
 	case status == http.StatusUnauthorized:
-		return errors.New("the control listener wants its token (control.token_file): give --token-file")
-	case status == http.StatusForbidden:
-		return errors.New("the control listener changes nothing without a token: set control.token_file, and give --token-file")
+		return errors.New("the control listener wants its token, that of control.token_file: give --token-file")
+	case status == http.StatusForbidden && (problem.Code == "" || problem.Code == "read_only"):
+		return errors.New("without a token the control listener changes nothing and shows no recorded answer: set control.token_file, and give --token-file")
 	case problem.Code != "":
 		return fmt.Errorf("the control listener refuses: %s: %s", plain(problem.Code), plain(problem.Detail))
 	default:

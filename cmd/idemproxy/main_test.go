@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +33,19 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) { runScripts(t, "testdata", nil) }
 
-// The commands for keys do on a server what they say, on each kind.
+// The commands for keys do what they say, on each kind of server, and through the control
+// listener on the stores in the process.
 func TestKeysScripts(t *testing.T) {
+	control := func(variables map[string]string) map[string]string {
+		variables["IDEMPROXY_CONTROL_LISTEN"], variables["IDEMPROXY_CONTROL_TOKEN_FILE"] = "$CONTROL", "$WORK/control-token"
+		return variables
+	}
+	t.Run("memory", func(t *testing.T) {
+		runScripts(t, "testdata/keys", control(map[string]string{"IDEMPROXY_STORE_TYPE": "memory"}))
+	})
+	t.Run("file", func(t *testing.T) {
+		runScripts(t, "testdata/keys", control(map[string]string{"IDEMPROXY_STORE_TYPE": "file", "IDEMPROXY_STORE_FILE_PATH": "$WORK/store.db"}))
+	})
 	t.Run("redis", func(t *testing.T) {
 		url := storetest.StartRedis(t).URL()
 		runScripts(t, "testdata/keys", map[string]string{"IDEMPROXY_STORE_TYPE": "redis", "IDEMPROXY_STORE_REDIS_URL": url})
@@ -49,11 +61,14 @@ func runScripts(t *testing.T, dir string, variables map[string]string) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
-			for name, value := range variables {
-				env.Setenv(name, value)
-			}
-			for _, name := range []string{"PROXY", "ADMIN", "UPSTREAM", "NOBODY"} {
+			for _, name := range []string{"PROXY", "ADMIN", "CONTROL", "UPSTREAM", "NOBODY"} {
 				env.Setenv(name, freePort(t))
+			}
+			if err := os.WriteFile(filepath.Join(env.WorkDir, "control-token"), []byte("token-of-the-control-listener"), 0o600); err != nil {
+				return err
+			}
+			for name, value := range variables {
+				env.Setenv(name, os.Expand(value, env.Getenv))
 			}
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector's second at every exit
 			return nil

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"idemproxy/internal/config"
+	"idemproxy/internal/dedup"
 	"idemproxy/internal/metrics"
 	"idemproxy/internal/proxy"
 )
@@ -58,16 +59,16 @@ func (r *reloader) run(ctx context.Context, on occasions) {
 		case <-ctx.Done():
 			return
 		case <-on.hangups:
-			_ = r.reload("SIGHUP") // it has logged and counted what went wrong
+			_, _ = r.reload("SIGHUP") // it has logged and counted what went wrong
 		case <-on.changes:
-			_ = r.reload("the file changed")
+			_, _ = r.reload("the file changed")
 		}
 	}
 }
 
 // reload loads the configuration again, and logs and counts how that went. On an error
 // nothing has changed.
-func (r *reloader) reload(why string) error {
+func (r *reloader) reload(why string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result := metrics.ReloadRefused
@@ -79,7 +80,7 @@ func (r *reloader) reload(why string) error {
 		r.log.Error("the new configuration was refused; the old one stays in force", zap.String("because", why), zap.Strings("faults", faultsOf(err)))
 	}
 	r.metrics.ConfigReload(result)
-	return err
+	return result, err
 }
 
 // apply puts a configuration in force, as far as that can be done without a restart.
@@ -110,6 +111,29 @@ func (r *reloader) apply(next *config.Config, why string) (result string, err er
 		r.log.Warn("changed settings that need a restart: " + strings.Join(few(restart), ", "))
 	}
 	return result, nil
+}
+
+// operations are what the control listener can ask for.
+func (r *reloader) operations() proxy.Operations {
+	return proxy.Operations{
+		Level: r.level,
+		Reload: func(why string) (string, []string) {
+			result, err := r.reload(why)
+			if err != nil {
+				return result, faultsOf(err)
+			}
+			return result, nil
+		},
+		Settings: func(route string) any {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			named := func(rule dedup.Rule) bool { return rule.Name == route }
+			if i := slices.IndexFunc(r.loaded.Routes, named); i >= 0 {
+				return r.loaded.RouteSettings(i)
+			}
+			return nil
+		},
+	}
 }
 
 // faultsOf are the lines of what is wrong with a configuration.

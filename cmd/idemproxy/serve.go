@@ -62,11 +62,12 @@ func serve(ctx context.Context, cfg *config.Config, again *reloader, on occasion
 	for _, warning := range cfg.Warnings(os.LookupEnv) {
 		log.Warn(warning.Message, zap.String("setting", warning.Path), zap.Stringer("at", warning.Origin))
 	}
-	sv, err := wire(ctx, cfg, log)
+	sv, err := wire(ctx, cfg, log, again.operations())
 	if err != nil {
 		return err
 	}
 	defer sv.close(log)
+	again.metrics, again.proxy = sv.metrics, sv.proxy
 	watch := eviction{log: log, required: cfg.Store.Redis.RequireNoeviction, every: 10 * time.Second}
 	if err := watch.check(ctx, sv.store); err != nil {
 		return err
@@ -74,20 +75,9 @@ func serve(ctx context.Context, cfg *config.Config, again *reloader, on occasion
 	if err := sv.proxy.Listen(); err != nil {
 		return err
 	}
-	fields := []zap.Field{
-		zap.String("version", versionText()),
-		zap.Stringer("listen", sv.proxy.Addr()),
-		zap.String("upstream", cfg.Upstream.URL),
-		zap.String("store", cfg.Store.Type),
-		zap.Int("routes", len(cfg.Routes)),
-	}
-	if admin := sv.proxy.AdminAddr(); admin != nil {
-		fields = append(fields, zap.Stringer("admin", admin))
-	}
-	log.Info("serving", fields...)
+	sv.introduce(cfg, log)
 	audit := trail{keys: dedup.Keys{Store: sv.store}, metrics: sv.metrics, log: log, every: 5 * time.Second}
 	go audit.follow(ctx)
-	again.metrics, again.proxy = sv.metrics, sv.proxy
 	go again.run(ctx, on)
 	if err := sv.proxy.Serve(ctx); err != nil {
 		return err
@@ -104,7 +94,7 @@ type service struct {
 }
 
 // wire opens the store and makes the proxy; it binds no address.
-func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, error) {
+func wire(ctx context.Context, cfg *config.Config, log *zap.Logger, can proxy.Operations) (*service, error) {
 	m := metrics.New(versionText())
 	opened, err := store.Open(ctx, cfg.Store)
 	if err != nil {
@@ -113,24 +103,44 @@ func wire(ctx context.Context, cfg *config.Config, log *zap.Logger) (*service, e
 	sv := &service{store: store.Observed(opened, m), metrics: m}
 	warnOfWatch(sv.store, log)
 	sv.proxy, err = proxy.New(proxy.Options{
-		Server:    cfg.Server,
-		Admin:     cfg.Admin,
-		Upstream:  cfg.Upstream,
-		Limits:    cfg.Limits,
-		Tracing:   cfg.Tracing,
-		Version:   versionText(),
-		Routes:    cfg.Routes,
-		Store:     sv.store,
-		Metrics:   m,
-		Log:       log,
-		AccessLog: cfg.Log.Access,
-		Replica:   replicaName(),
+		Server:     cfg.Server,
+		Admin:      cfg.Admin,
+		Control:    cfg.Control,
+		Operations: can,
+		Upstream:   cfg.Upstream,
+		Limits:     cfg.Limits,
+		Tracing:    cfg.Tracing,
+		Version:    versionText(),
+		Routes:     cfg.Routes,
+		Store:      sv.store,
+		Metrics:    m,
+		Log:        log,
+		AccessLog:  cfg.Log.Access,
+		Replica:    replicaName(),
 	})
 	if err != nil {
 		sv.close(log)
 		return nil, fmt.Errorf("make proxy: %w", err)
 	}
 	return sv, nil
+}
+
+// introduce logs what serves, and where.
+func (sv *service) introduce(cfg *config.Config, log *zap.Logger) {
+	fields := []zap.Field{
+		zap.String("version", versionText()),
+		zap.Stringer("listen", sv.proxy.Addr()),
+		zap.String("upstream", cfg.Upstream.URL),
+		zap.String("store", cfg.Store.Type),
+		zap.Int("routes", len(cfg.Routes)),
+	}
+	if admin := sv.proxy.AdminAddr(); admin != nil {
+		fields = append(fields, zap.Stringer("admin", admin))
+	}
+	if control := sv.proxy.ControlAddr(); control != nil {
+		fields = append(fields, zap.Stringer("control", control))
+	}
+	log.Info("serving", fields...)
 }
 
 func (sv *service) close(log *zap.Logger) {

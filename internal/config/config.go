@@ -19,6 +19,9 @@ type Config struct {
 	Server proxy.ServerConfig `yaml:"server"`
 	// Admin is for probes and metrics; nothing on it changes anything.
 	Admin proxy.AdminConfig `yaml:"admin"`
+	// Control is for operators: keys, status, drain, reload and log level; off unless it is
+	// given an address.
+	Control proxy.ControlConfig `yaml:"control"`
 	// Upstream is the service behind the proxy.
 	Upstream proxy.UpstreamConfig `yaml:"upstream"`
 	// Limits are for guarded requests; past either they get 503 overloaded, and nothing is
@@ -75,6 +78,7 @@ func Default() Config {
 	return Config{
 		Server:   proxy.DefaultServerConfig(),
 		Admin:    proxy.DefaultAdminConfig(),
+		Control:  proxy.DefaultControlConfig(),
 		Upstream: proxy.DefaultUpstreamConfig(),
 		Limits:   proxy.DefaultLimitsConfig(),
 		Store:    store.DefaultConfig(),
@@ -103,6 +107,7 @@ func (c *Config) Origin(path string) string {
 func (c *Config) Validate() []dedup.Fault {
 	faults := below("server", c.Server.Validate())
 	faults = append(faults, below("admin", c.Admin.Validate())...)
+	faults = append(faults, below("control", c.Control.Validate())...)
 	faults = append(faults, below("upstream", c.Upstream.Validate())...)
 	faults = append(faults, below("limits", c.Limits.Validate())...)
 	faults = append(faults, below("store", c.Store.Validate())...)
@@ -198,12 +203,20 @@ func (c *Config) validateAddresses() []dedup.Fault {
 		if port == "" {
 			port = map[string]string{"http": "80", "h2c": "80", "https": "443"}[u.Scheme]
 		}
-		if reaches(u.Hostname(), port, c.Server.Listen) || reaches(u.Hostname(), port, c.Admin.Listen) {
-			faults = append(faults, dedup.Fault{Path: "upstream.url", Message: "leads to this proxy itself, to server.listen or admin.listen; it must lead to the service behind it"})
+		ours := []string{c.Server.Listen, c.Admin.Listen, c.Control.Listen}
+		if slices.ContainsFunc(ours, func(listen string) bool { return reaches(u.Hostname(), port, listen) }) {
+			faults = append(faults, dedup.Fault{Path: "upstream.url", Message: "leads to this proxy itself, to server.listen, admin.listen or control.listen; it must lead to the service behind it"})
 		}
 	}
-	if c.Admin.Listen == c.Server.Listen && !strings.HasSuffix(c.Admin.Listen, ":0") {
-		faults = append(faults, dedup.Fault{Path: "admin.listen", Message: "is the address of server.listen too; each needs its own"})
+	first := map[string]string{c.Server.Listen: "server.listen"}
+	for _, l := range []struct{ path, address string }{{"admin.listen", c.Admin.Listen}, {"control.listen", c.Control.Listen}} {
+		switch other, taken := first[l.address]; {
+		case l.address == "" || strings.HasSuffix(l.address, ":0"):
+		case taken:
+			faults = append(faults, dedup.Fault{Path: l.path, Message: "is the address of " + other + " too; each needs its own"})
+		default:
+			first[l.address] = l.path
+		}
 	}
 	return faults
 }

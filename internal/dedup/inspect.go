@@ -2,8 +2,12 @@ package dedup
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrCursor says that a listing was to go on from what is no cursor of the store's.
+var ErrCursor = errors.New("not a cursor of this store")
 
 // Inspection is the part of a Store that is for its operators: to see what it holds, to
 // free an ID by hand, and to leave word of that. No request needs it.

@@ -14,21 +14,23 @@ import (
 	"idemproxy/internal/metrics"
 )
 
-// Options are what a Proxy is made of. All fields but Tracing, Version, AccessLog and
-// Replica are required.
+// Options are what a Proxy is made of. All fields but Control, Operations, Tracing, Version,
+// AccessLog and Replica are required; with Control.Listen Operations are, too.
 type Options struct {
-	Server    ServerConfig
-	Admin     AdminConfig
-	Upstream  UpstreamConfig
-	Limits    LimitsConfig
-	Tracing   TracingConfig
-	Version   string // of the program, for its spans
-	Routes    []dedup.Rule
-	Store     dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
-	Metrics   *metrics.Metrics
-	Log       *zap.Logger
-	AccessLog bool   // a line for each request that a rule matches
-	Replica   string // this replica's name, which claims and records carry; may be empty
+	Server     ServerConfig
+	Admin      AdminConfig
+	Control    ControlConfig
+	Operations Operations
+	Upstream   UpstreamConfig
+	Limits     LimitsConfig
+	Tracing    TracingConfig
+	Version    string // of the program, for its spans
+	Routes     []dedup.Rule
+	Store      dedup.Store // the Proxy uses it until Serve returns, and doesn't close it
+	Metrics    *metrics.Metrics
+	Log        *zap.Logger
+	AccessLog  bool   // a line for each request that a rule matches
+	Replica    string // this replica's name, which claims and records carry; may be empty
 }
 
 // A Proxy stands in front of an upstream and makes the requests that its rules guard
@@ -49,7 +51,9 @@ type Proxy struct {
 	tls      *tls.Config     // of the listener; nil for plain HTTP
 	log      *zap.Logger
 
-	listener, adminListener net.Listener
+	control *control // nil: none
+
+	listener, adminListener, controlListener net.Listener
 
 	draining atomic.Bool
 	serving  context.Context // ends when no more requests are served
@@ -99,6 +103,11 @@ func New(o Options) (*Proxy, error) {
 	p.guard.Replica = o.Replica
 	p.plain = p.reverseProxy()
 	p.plain.Transport = up.plain
+	if o.Control.Listen != "" {
+		if p.control, err = newControl(p); err != nil {
+			return nil, err
+		}
+	}
 	return p, nil
 }
 

@@ -29,6 +29,7 @@ type route struct {
 type routes struct {
 	mux       *http.ServeMux
 	byPattern map[string]*route
+	all       []*route        // as configured
 	hasHosts  bool            // some rule is for one host
 	methods   map[string]bool // those of any rule; most requests have another
 	prefixes  []string        // what the paths begin with, up to the first wildcard; most requests begin otherwise
@@ -53,6 +54,7 @@ func newRoutes(rules []dedup.Rule, m *metrics.Metrics) (*routes, []dedup.Fault) 
 				rt.metrics.Observes()
 			}
 		}
+		rs.all = append(rs.all, rt)
 		rs.hasHosts = rs.hasHosts || rule.Host != ""
 		rs.prefixes = append(rs.prefixes, literal(rule.Path))
 		for _, method := range rule.Methods {

@@ -14,32 +14,57 @@ import (
 // maxHeaderBytes bounds a request's head; beyond it net/http answers 431.
 const maxHeaderBytes = 64 << 10
 
-// Listen binds the addresses of the server and, if it has one, the admin listener.
+// Listen binds the addresses of the server and, if it has them, of the admin and the
+// control listener.
 func (p *Proxy) Listen() error {
+	var bound []net.Listener
+	bind := func(address, what string) (l net.Listener, err error) {
+		if address == "" {
+			return nil, nil
+		}
+		if l, err = net.Listen("tcp", address); err == nil {
+			bound = append(bound, l)
+			if what == forControl {
+				err = p.control.loopbackOnly(l)
+			}
+		}
+		if err != nil {
+			for _, l := range bound {
+				l.Close()
+			}
+			return nil, fmt.Errorf("listen for %s: %w", what, err)
+		}
+		return l, nil
+	}
 	var err error
-	if p.listener, err = net.Listen("tcp", p.options.Server.Listen); err != nil {
-		return fmt.Errorf("listen for requests (server.listen): %w", err)
+	if p.listener, err = bind(p.options.Server.Listen, "requests (server.listen)"); err != nil {
+		return err
 	}
-	if p.options.Admin.Listen == "" {
-		return nil
+	if p.adminListener, err = bind(p.options.Admin.Listen, "probes and metrics (admin.listen)"); err != nil {
+		return err
 	}
-	if p.adminListener, err = net.Listen("tcp", p.options.Admin.Listen); err != nil {
-		p.listener.Close()
-		return fmt.Errorf("listen for probes and metrics (admin.listen): %w", err)
-	}
-	return nil
+	p.controlListener, err = bind(p.options.Control.Listen, forControl)
+	return err
 }
+
+const forControl = "operators (control.listen)"
 
 // Addr is where callers reach the proxy, once Listen has succeeded.
 func (p *Proxy) Addr() net.Addr { return p.listener.Addr() }
 
 // AdminAddr is where probes and metrics are, once Listen has succeeded; nil without an
 // admin listener.
-func (p *Proxy) AdminAddr() net.Addr {
-	if p.adminListener == nil {
+func (p *Proxy) AdminAddr() net.Addr { return addrOf(p.adminListener) }
+
+// ControlAddr is where operators reach it, once Listen has succeeded; nil without a control
+// listener.
+func (p *Proxy) ControlAddr() net.Addr { return addrOf(p.controlListener) }
+
+func addrOf(l net.Listener) net.Addr {
+	if l == nil {
 		return nil
 	}
-	return p.adminListener.Addr()
+	return l.Addr()
 }
 
 // Serve serves until ctx ends, then drains: it turns readiness off, goes on serving for
@@ -47,9 +72,9 @@ func (p *Proxy) AdminAddr() net.Addr {
 // the shutdown grace. What can't end in that time stays a claim, and is an unknown outcome
 // to others. It returns an error only when a listener failed.
 func (p *Proxy) Serve(ctx context.Context) error {
-	main, admin := p.servers()
+	main, admin, control := p.servers()
 	p.rules.Load().tokens.fetch()
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	serve := func(s *http.Server, l net.Listener) {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("serve on %v: %w", l.Addr(), err)
@@ -59,6 +84,9 @@ func (p *Proxy) Serve(ctx context.Context) error {
 	if p.adminListener != nil {
 		go serve(admin, p.adminListener)
 	}
+	if p.controlListener != nil {
+		go serve(control, p.controlListener)
+	}
 	var err error
 	select {
 	case <-ctx.Done():
@@ -66,12 +94,13 @@ func (p *Proxy) Serve(ctx context.Context) error {
 	}
 	p.drain(main)
 	admin.Close()
+	control.Close()
 	p.upstream.close()
 	p.asks.CloseIdleConnections()
 	return err
 }
 
-func (p *Proxy) servers() (main, admin *http.Server) {
+func (p *Proxy) servers() (main, admin, control *http.Server) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(p.tls != nil)
@@ -92,7 +121,14 @@ func (p *Proxy) servers() (main, admin *http.Server) {
 		ReadHeaderTimeout: p.options.Server.ReadHeaderTimeout,
 		ErrorLog:          errorLog,
 	}
-	return main, admin
+	control = &http.Server{
+		Handler:           p.control,
+		ReadHeaderTimeout: p.options.Server.ReadHeaderTimeout,
+		IdleTimeout:       p.options.Server.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          errorLog,
+	}
+	return main, admin, control
 }
 
 // drain ends the service in order. Over HTTP/2 Shutdown doesn't wait for requests whose

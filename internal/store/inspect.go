@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"idemproxy/internal/dedup"
@@ -10,7 +11,7 @@ import (
 // idLength is the length of every dedup.ID, in bytes.
 const idLength = 43
 
-func errCursor() error { return notApplied(errors.New("list entries: not a cursor of this store")) }
+func errCursor() error { return notApplied(fmt.Errorf("list entries: %w", dedup.ErrCursor)) }
 
 func errPosition() error {
 	return notApplied(errors.New("read audit trail: not a position of this store"))

@@ -23,8 +23,8 @@ type setup struct {
 	upstream string // its URL
 	routes   string // a list in YAML
 
-	server, admin, upstreams, limits, log, tracing string
-	defaults                                       string
+	server, admin, control, upstreams, limits, log, tracing string
+	defaults                                                string
 
 	unready bool // don't wait for it to be ready
 }
@@ -78,6 +78,9 @@ func (s setup) yaml(addr, admin string) string {
 	fmt.Fprintf(&b, "admin: {listen: %q%s}\n", admin, more(s.admin))
 	fmt.Fprintf(&b, "upstream: {url: %q%s}\n", s.upstream, more(s.upstreams))
 	fmt.Fprintf(&b, "store: {%s}\n", s.store.yaml)
+	if s.control != "" {
+		fmt.Fprintf(&b, "control: {%s}\n", s.control)
+	}
 	if s.limits != "" {
 		fmt.Fprintf(&b, "limits: {%s}\n", s.limits)
 	}
