@@ -88,8 +88,8 @@ func registered(t *testing.T) map[string]*dto.MetricFamily {
 	return ours
 }
 
-// labels are the names of a metric's labels, with their values where the program knows them.
-func labels(family *dto.MetricFamily) string {
+// labelValues are the labels of a metric, and the values that they have.
+func labelValues(family *dto.MetricFamily) map[string]map[string]bool {
 	values := make(map[string]map[string]bool)
 	for _, metric := range family.GetMetric() {
 		for _, l := range metric.GetLabel() {
@@ -99,6 +99,12 @@ func labels(family *dto.MetricFamily) string {
 			values[l.GetName()][l.GetValue()] = true
 		}
 	}
+	return values
+}
+
+// labels are the names of a metric's labels, with their values where the program knows them.
+func labels(family *dto.MetricFamily) string {
+	values := labelValues(family)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if name == "route" || name == "version" || name == "goversion" {
