@@ -10,10 +10,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check bench fuzz clean
+.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy bench fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/idemproxy, one static binary
 	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/idemproxy ./cmd/idemproxy
@@ -51,6 +51,9 @@ vuln: ## look for known vulnerabilities that the program reaches
 tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+
+check-deploy: ## check and test the alerts, and the dashboard's queries, with promtool
+	scripts/check-deploy.sh
 
 clean: ## remove what the other targets made
 	rm -rf bin .cache

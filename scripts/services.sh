@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the services and clients that the tests start themselves available on this machine.
+# Makes the services, clients and tools that the tests start themselves available on this machine.
 #
 # Prints, on standard output, nothing or one directory to put on PATH; tells what it
 # does on standard error. Starts nothing, stops nothing. To add a service, add a line
@@ -20,6 +20,7 @@ need() {
 	echo pgbouncer pgbouncer
 	echo curl curl
 	echo h2load nghttp2-client
+	echo promtool prometheus
 }
 
 cache=$PWD/.cache/services
@@ -88,7 +89,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 	fi
 	if [ $got = no ]; then
 		say "NOT AVAILABLE here: ${missing[*]}. Install them with this machine's package manager"
-		say "(macOS: brew install redis postgresql pgbouncer nghttp2; Fedora: dnf install redis postgresql-server pgbouncer nghttp2) so that their commands are on PATH."
+		say "(macOS: brew install redis postgresql pgbouncer nghttp2 prometheus; Fedora: dnf install redis postgresql-server pgbouncer nghttp2 golang-github-prometheus) so that their commands are on PATH."
 		if [ "${CI:-}" = true ]; then
 			say "in CI that is an error"
 			exit 1

@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 
+	"go.uber.org/zap"
+
 	"idemproxy/internal/dedup"
 )
 
@@ -14,6 +16,7 @@ const maxWithdrawals = 10_000
 // background is what goes on after a request was answered: ends of claims that the store
 // did not take at once.
 type background struct {
+	log         *zap.Logger
 	ctx         context.Context
 	cancel      context.CancelFunc
 	running     *tally
@@ -22,10 +25,10 @@ type background struct {
 	drain       context.CancelFunc
 }
 
-func newBackground() background {
+func newBackground(log *zap.Logger) background {
 	ctx, cancel := context.WithCancel(context.Background())
 	draining, drain := context.WithCancel(ctx)
-	return background{ctx, cancel, &tally{}, make(chan struct{}, maxWithdrawals), draining, drain}
+	return background{log, ctx, cancel, &tally{}, make(chan struct{}, maxWithdrawals), draining, drain}
 }
 
 // run runs f; its context ends when the proxy has no more time.
@@ -33,8 +36,16 @@ func (b background) run(f func(context.Context)) {
 	b.running.Add(1)
 	go func() {
 		defer b.running.Done()
+		defer b.rescue()
 		f(b.ctx)
 	}()
+}
+
+// rescue keeps what one request left to do from ending the process with all others.
+func (b background) rescue() {
+	if fault := recover(); fault != nil {
+		logPanic(b.log, fault)
+	}
 }
 
 // withdraw takes back a claim that the store may have taken although it gave no answer.

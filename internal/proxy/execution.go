@@ -50,7 +50,11 @@ func (p *Proxy) execute(w http.ResponseWriter, r *http.Request, o *observation, 
 	rp := p.reverseProxy()
 	rp.Rewrite = ex.rewrite
 	rp.Transport = p.upstream.guarded
-	rp.ModifyResponse = ex.capture
+	rp.ModifyResponse = func(res *http.Response) error {
+		err := ex.capture(res)
+		o.answering = err == nil
+		return err
+	}
 	rp.ErrorHandler = ex.failed
 	o.sent()
 	rp.ServeHTTP(w, buffered(r.WithContext(ctx), body))
@@ -181,6 +185,7 @@ func (ex *execution) failed(w http.ResponseWriter, _ *http.Request, err error) {
 	default:
 		ex.unknown(metrics.CauseConnection)
 	}
+	ex.o.answering = true
 	ex.o.status = ex.proxy.answer(w, ex.o.route, rejection)
 }
 
@@ -209,10 +214,10 @@ func (ex *execution) close() {
 // not, the caller doesn't wait: it is tried on in the background while the claim's lease
 // lives.
 func (ex *execution) settle(end func(context.Context) error) bool {
-	ex.settled = true
 	ex.o.answered()
 	span := ex.o.ending()
 	err := end(context.Background())
+	ex.settled = true
 	span.end(err)
 	ex.o.leaseLost = ex.claim.LeaseLost()
 	ex.o.delivering()

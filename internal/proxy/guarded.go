@@ -18,6 +18,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 		return
 	}
 	defer o.end()
+	defer p.rescue(w, o)
 	if rejection := p.guarded(w, r, o); rejection != nil {
 		o.reject(rejection)
 		hurry(w, r)

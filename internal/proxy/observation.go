@@ -27,6 +27,7 @@ type observation struct {
 	err         error
 	leaseLost   bool
 	would       string        // what enforce would have done; only of a rule that observes
+	answering   bool          // something of an answer may have been sent
 	served      bool          // the story came to its end: nothing broke on the way to the caller
 	gone        bool          // the caller left before its answer was delivered
 	took        time.Duration // set by close
@@ -82,19 +83,19 @@ func (o *observation) executed() { o.outcome = outcomeExecuted }
 func (o *observation) released() { o.outcome = outcomeReleased }
 
 func (o *observation) replayed(status int) {
-	o.outcome, o.status = outcomeReplayed, status
+	o.outcome, o.status, o.answering = outcomeReplayed, status, true
 	o.delivering()
 }
 
 func (o *observation) reject(r *dedup.Rejection) {
-	o.outcome, o.reason, o.err = outcomeRejected, r.Reason, r.Err
+	o.outcome, o.reason, o.err, o.answering = outcomeRejected, r.Reason, r.Err, true
 	o.delivering()
 }
 
 // refused notes an answer of replay_auth that was passed on.
 func (o *observation) refused(status int) {
 	o.outcome, o.reason, o.status = outcomeRejected, metrics.ReasonReplayRefused, status
-	o.replayAuth = metrics.ReplayRefused
+	o.replayAuth, o.answering = metrics.ReplayRefused, true
 }
 
 func (o *observation) fail(r *dedup.Rejection) {

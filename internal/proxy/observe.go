@@ -16,8 +16,10 @@ import (
 // that not for long: see forecast.await.
 func (p *Proxy) observe(w http.ResponseWriter, r *http.Request, o *observation) {
 	o.outcome = outcomePassedThrough
-	f := p.newForecast(r, o)
+	f := &forecast{proxy: p, o: o, r: r, endings: make(chan ending, 1), known: make(chan struct{}), held: hold{budget: p.budget}}
 	defer f.end()
+	defer p.rescue(w, o)
+	f.begin()
 	p.forward(w, r, passage{rewrite: p.rewrite, see: f.answered, failed: f.failed})
 	o.served = true
 }
@@ -34,6 +36,7 @@ type forecast struct {
 
 	endings chan ending   // takes one: how a claim ends
 	ended   bool          // endings has its one
+	once    sync.Once     // closes known
 	known   chan struct{} // closed when what follows is known, and the store has what is to be kept
 	would   string
 	id      dedup.ID
@@ -55,8 +58,9 @@ type ending struct {
 // enforce the request would have run to its end.
 const statusGone = 499
 
-func (p *Proxy) newForecast(r *http.Request, o *observation) *forecast {
-	f := &forecast{proxy: p, o: o, r: r, endings: make(chan ending, 1), known: make(chan struct{}), held: hold{budget: p.budget}}
+// begin reads the request's head.
+func (f *forecast) begin() {
+	o, r := f.o, f.r
 	var rejection *dedup.Rejection
 	f.head, rejection = o.route.head(r)
 	switch {
@@ -71,8 +75,10 @@ func (p *Proxy) newForecast(r *http.Request, o *observation) *forecast {
 	default:
 		r.Body = &observedBody{r.Body, f}
 	}
-	return f
 }
+
+// learned ends what waits for the forecast.
+func (f *forecast) learned() { f.once.Do(func() { close(f.known) }) }
 
 // know settles the forecast without asking the store, unless it was asked already.
 func (f *forecast) know(would string) {
@@ -83,7 +89,7 @@ func (f *forecast) know(would string) {
 	}
 	f.asked, f.would, f.body = time.Now(), would, nil
 	f.held.free()
-	close(f.known)
+	f.learned()
 }
 
 // ask asks the store, once. Of a body that isn't whole, for the upstream answered without
@@ -96,12 +102,13 @@ func (f *forecast) ask(whole bool) {
 	}
 	f.asked = time.Now()
 	f.proxy.later.run(func(ctx context.Context) {
+		defer f.learned() // also when it breaks
 		op, rejection := f.proxy.operation(f.r, f.o.route.rule, f.head, f.body)
 		f.body = nil
 		f.held.free()
 		if rejection != nil {
 			f.would = string(rejection.Reason)
-			close(f.known)
+			f.learned()
 			return
 		}
 		if !whole {
@@ -127,14 +134,14 @@ func (f *forecast) decide(ctx context.Context, op dedup.Operation) {
 				f.would = outcomePassedThrough
 			}
 		}
-		close(f.known)
+		f.learned()
 		return
 	}
 	e := <-f.endings
 	tell := func(ctx context.Context) error { return e.tell(ctx, decision.Claim) }
 	err := tell(ctx)
 	f.would = e.would
-	close(f.known)
+	f.learned()
 	if err != nil {
 		_ = decision.Claim.Persist(ctx, tell) // what is never recorded counts as unknown, as under enforce
 	}

@@ -94,7 +94,7 @@ func New(o Options) (*Proxy, error) {
 		tracing:  spans,
 		tls:      listenTLS,
 		log:      o.Log,
-		later:    newBackground(),
+		later:    newBackground(o.Log),
 	}
 	if err := p.exchange(Reloadable{o.Routes, o.Limits, o.AccessLog}); err != nil {
 		return nil, err
@@ -139,16 +139,22 @@ type passage struct {
 
 // forward passes a request through, unguarded.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, how passage) {
+	answering := false
+	defer p.rescueForward(w, how, &answering)
 	rp := *p.plain
 	rp.Rewrite = how.rewrite
 	rp.ModifyResponse = func(res *http.Response) error {
 		inventNothing(w)
+		answering = true
 		if how.see != nil {
 			how.see(res)
 		}
 		return nil
 	}
-	rp.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { p.plainFailed(w, r, err, how) }
+	rp.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
+		answering = true
+		p.plainFailed(w, r, err, how)
+	}
 	if r.ContentLength != 0 && r.ProtoMajor == 1 {
 		// Otherwise net/http takes the rest of the body from under the transport's hands
 		// when an answer begins before it is sent. It fails only for a ResponseWriter that

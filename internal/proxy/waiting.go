@@ -28,10 +28,10 @@ func (p *Proxy) await(r *http.Request, o *observation, op dedup.Operation, held 
 	defer context.AfterFunc(p.serving, cancel)()
 
 	o.route.metrics.WaitBegan()
+	defer o.route.metrics.WaitEnded()
 	started := time.Now()
 	decision := p.guard.Await(ctx, rule, op)
 	o.waited = time.Since(started)
-	o.route.metrics.WaitEnded()
 	o.waitEnded(p.waitResult(r, decision))
 	return decision
 }
