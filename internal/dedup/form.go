@@ -13,6 +13,10 @@ import (
 // takes more memory than its two bytes.
 const maxFields = 10_000
 
+// maxDisposition is how long the line may be that names a part, for a form to be read: it
+// takes much longer to parse than any other byte of a body.
+const maxDisposition = 8 << 10
+
 // The types of a form, as HTML sends it.
 const (
 	typeURLEncoded = "application/x-www-form-urlencoded"
@@ -127,6 +131,9 @@ func parsePart(raw []byte) (p formPart, ok bool) {
 		p.head = append(p.head, headLine{name, strings.Trim(value, " \t")})
 		if name != "content-disposition" {
 			continue
+		}
+		if len(value) > maxDisposition {
+			return p, false
 		}
 		disposition, params, err := mime.ParseMediaType(value)
 		if err != nil || disposition != "form-data" {

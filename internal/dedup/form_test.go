@@ -153,6 +153,8 @@ func TestFingerprintOfStrangeMultipart(t *testing.T) {
 		"two names":              {"--B\r\nContent-Disposition: form-data; name=a; name=b\r\n\r\n1\r\n--B--", false},
 		"another disposition":    {"--B\r\nContent-Disposition: attachment; name=a\r\n\r\n1\r\n--B--", false},
 		"no head":                {"--B\r\n\r\n1\r\n--B--", false},
+		"a long disposition":     {"--B\r\nContent-Disposition: form-data; name=" + strings.Repeat("a", 8000) + "\r\n\r\n1\r\n--B--", true},
+		"one that is too long":   {"--B\r\nContent-Disposition: form-data; name=" + strings.Repeat("a", 8200) + "\r\n\r\n1\r\n--B--", false},
 		"no colon":               {"--B\r\nX\r\n" + part + "\r\n--B--", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,11 +38,13 @@ func TestWindowThatIsWaitedFor(t *testing.T) {
 			c := s.await(s.Context(), 3)
 			time.Sleep(9*time.Second + time.Millisecond)
 			s.must(owner.Complete(s.Context(), answer("the answer")))
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
-			if len(c.claims) > 0 {
-				t.Errorf("executed again, with a window of %v", window)
-				s.must((<-c.claims).Complete(s.Context(), answer("another")))
+			for range 4 {
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if len(c.claims) > 0 {
+					t.Errorf("executed again, with a window of %v", window)
+					s.must((<-c.claims).Complete(s.Context(), answer("another")))
+				}
 			}
 			c.replayed(s, 3, "the answer")
 		})

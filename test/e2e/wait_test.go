@@ -435,3 +435,29 @@ func TestWaitersOverHTTP2(t *testing.T) {
 	}
 	up.saw(t, 1)
 }
+
+// A double click is executed once however short its window is, also where nobody tells
+// those who wait; and the window takes its place among the caller's keys no longer.
+func TestWaitersForAWindow(t *testing.T) {
+	t.Parallel()
+	server := startProcess(t)
+	server.do("acl", "setuser", "worker", "on", ">secret", "~*", "+@all", "-@pubsub", "resetchannels")
+	g := newGate(t)
+	up := newUpstream(t, held(g, created))
+	s := redisVia(server.addr(), 5*time.Second, "username: worker", "password: secret")
+	cfg := setup{store: s, upstream: up.url, routes: `  - {name: payments, path: /pay, in_flight: wait, wait_timeout: 60s, lease: 3s, max_live_keys_per_scope: 1, missing_header: derive, key_from: [{fingerprint: 3s}]}`}
+	a, b := start(t, cfg), start(t, cfg)
+	req := request{body: "click"}
+	owner := a.begin(req)
+	g.arrived(t)
+	all := b.wait(t, 3, req)
+	claims := b.metric(t, `idemproxy_store_duration_seconds_count{op="claim"}`)
+	b.grew(t, `store_duration_seconds_count{op="claim"}`, claims+3) // when questions are seconds apart
+	g.open()
+	first := owner.wait(t).fresh(t, 201)
+	for _, d := range all {
+		d.wait(t).replays(t, first)
+	}
+	up.saw(t, 1)
+	eventually(t, "room", func() bool { return b.send(t, request{body: "another"}).status == 201 })
+}
