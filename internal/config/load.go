@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -23,13 +24,29 @@ type Sources struct {
 	Flags map[string]*pflag.Flag
 }
 
+// maxFile bounds a file: a wrong one must not take a running proxy's memory and time.
+const maxFile = 4 << 20
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s is larger than %v, and no configuration", name, dedup.Size(maxFile))
+	}
+	return data, err
+}
+
 // Load reads a configuration and checks it. What is wrong with it is an *Error; any
 // other error means that the file could not be read.
 func Load(from Sources) (*Config, error) {
 	name, data := "built-in configuration", []byte(from.Text)
 	if from.File != "" {
 		var err error
-		if data, err = os.ReadFile(from.File); err != nil {
+		if data, err = readFile(from.File); err != nil {
 			return nil, fmt.Errorf("read configuration: %w", err)
 		}
 		name = from.File

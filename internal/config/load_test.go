@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"maps"
@@ -83,6 +84,18 @@ func TestUnreadableFileIsNoFaultOfTheConfiguration(t *testing.T) {
 	_, err := Load(Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
 	if bad := (*Error)(nil); !errors.Is(err, fs.ErrNotExist) || errors.As(err, &bad) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A file that got mixed up is refused before it is understood, which would take long.
+func TestAFileTooLargeIsNotRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("a"), 4<<20+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(Sources{File: file})
+	if err == nil || errors.As(err, new(*Error)) || !strings.Contains(err.Error(), "larger than 4MiB") {
+		t.Errorf("Load: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -50,11 +51,17 @@ type watch struct {
 
 // contents is a digest of what a file holds; zeros if it can't be read.
 func contents(file string) (sum [sha256.Size]byte) {
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return sum
 	}
-	return sha256.Sum256(text)
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return sum
+	}
+	h.Sum(sum[:0])
+	return sum
 }
 
 // follow watches the folder of the file, and that of what it is a symlink to.

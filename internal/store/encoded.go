@@ -17,8 +17,9 @@ const (
 	sealedMagic     = "IDE1" // then the length of the key's id, the id, a nonce, AES-256-GCM
 )
 
-// maxInflated bounds what a compressed record may inflate to.
-const maxInflated = 1 << 30
+// maxInflated bounds what so many compressed bytes may inflate to: who can write to the
+// store must not fill the memory of all replicas by a few kilobytes.
+func maxInflated(n int) uint64 { return 8<<20 + 256*uint64(n) }
 
 // encoded is a store whose records and notes are compressed and encrypted, as configured,
 // in the store below. What was compressed or encrypted earlier is read whatever the
@@ -47,7 +48,7 @@ func newCodec(cfg Config) (*codec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make compressor: %w", err)
 	}
-	inflater, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxInflated), zstd.WithDecoderLowmem(true))
+	inflater, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
@@ -86,7 +87,7 @@ func (e *encoded) Complete(ctx context.Context, id dedup.ID, token dedup.Token, 
 // encode compresses, if that makes it smaller, and then encrypts.
 func (c *codec) encode(id dedup.ID, plain []byte) []byte {
 	if c.above > 0 && int64(len(plain)) > int64(c.above) {
-		if small := c.deflater.EncodeAll(plain, []byte(compressedMagic)); len(small) < len(plain) {
+		if small := c.deflater.EncodeAll(plain, []byte(compressedMagic)); len(small) < len(plain) && uint64(len(plain)) <= maxInflated(len(small)-len(compressedMagic)) {
 			plain = small
 		}
 	}
@@ -99,11 +100,23 @@ func (c *codec) decode(id dedup.ID, b []byte) ([]byte, error) {
 		return nil, err
 	}
 	if rest, ok := cutMagic(b, compressedMagic); ok {
-		if b, err = c.inflater.DecodeAll(rest, nil); err != nil {
+		if b, err = c.inflate(rest); err != nil {
 			return nil, fmt.Errorf("inflate record: %w: %w", dedup.ErrUnreadable, err)
 		}
 	}
 	return b, nil
+}
+
+// inflate reads one frame, which says how large its content is, as all do that encode made.
+func (c *codec) inflate(b []byte) ([]byte, error) {
+	var head zstd.Header
+	if err := head.Decode(b); err != nil {
+		return nil, err
+	}
+	if !head.HasFCS || head.FrameContentSize > maxInflated(len(b)) {
+		return nil, zstd.ErrDecoderSizeExceeded
+	}
+	return c.inflater.DecodeAll(b, make([]byte, 0, head.FrameContentSize))
 }
 
 func cutMagic(b []byte, magic string) ([]byte, bool) {

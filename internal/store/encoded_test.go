@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"idemproxy/internal/dedup"
 	"idemproxy/internal/store"
 	"idemproxy/internal/store/storetest"
@@ -242,6 +244,35 @@ func TestCompression(t *testing.T) {
 	req := request(time.Hour)
 	if _, err := planted(t, broken, req.ID, compress).Claim(t.Context(), req); !errors.Is(err, dedup.ErrUnreadable) {
 		t.Errorf("a broken frame: error %v", err)
+	}
+}
+
+// Few bytes inflate to little, whoever wrote them; and what would be few is kept as it is.
+func TestCompressionIsBounded(t *testing.T) {
+	compress := func(c *store.Config) { c.CompressAbove = dedup.KiB }
+	deflater, err := zstd.NewWriter(nil)
+	must(t, err)
+	frame := func(size int) []byte { return deflater.EncodeAll(make([]byte, size), nil) }
+	var streamed bytes.Buffer // says nothing of its size
+	w, err := zstd.NewWriter(&streamed)
+	must(t, err)
+	must(t, errOf(w.Write(make([]byte, 32<<20))))
+	must(t, w.Close())
+	for name, bomb := range map[string][]byte{
+		"one frame": frame(64 << 20), "many frames": bytes.Repeat(frame(1<<20), 64), "a stream": streamed.Bytes(),
+	} {
+		req := request(time.Hour)
+		_, err := planted(t, append([]byte("IDZ1"), bomb...), req.ID, compress).Claim(t.Context(), req)
+		if !errors.Is(err, dedup.ErrUnreadable) {
+			t.Errorf("%s, %d bytes: error %v", name, len(bomb), err)
+		}
+	}
+	for _, size := range []int{1 << 20, 8 << 20, 32 << 20} {
+		req, zeros := request(time.Hour), make([]byte, size)
+		found, err := planted(t, sealed(t, req, zeros, compress), req.ID, compress).Claim(t.Context(), req)
+		if err != nil || !bytes.Equal(found.Blob, zeros) {
+			t.Errorf("%d zeros: %d back, error %v", size, len(found.Blob), err)
+		}
 	}
 }
 

@@ -151,3 +151,58 @@ func certificates(t *testing.T, dir string) {
 	writeFile(t, filepath.Join(dir, "cert.pem"), cert)
 	writeFile(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})))
 }
+
+// The rights that docs/stores.md asks for are enough for everything.
+func TestRedisUserOfItsOwn(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "stores.md"))
+	must(t, err)
+	_, after, found := strings.Cut(string(text), "\nACL SETUSER ")
+	line, _, whole := strings.Cut(after, "\n")
+	if !found || !whole {
+		t.Fatal("docs/stores.md has no line ACL SETUSER")
+	}
+	server := storetest.StartRedis(t)
+	acl := []any{"acl", "setuser"}
+	for _, word := range strings.Fields(line) {
+		acl = append(acl, word)
+	}
+	must(t, server.Client().Do(t.Context(), acl...).Err())
+	as := func(c *store.Config) {
+		c.KeyPrefix, c.Redis.Username, c.Redis.Password = "idem:", "idemproxy", "PASSWORD"
+	}
+	s, peer := openRedis(t, server.Addr(), as), openRedis(t, server.Addr(), as)
+	peer.WarnOfWatch(func(err error) { t.Errorf("warning: %v", err) })
+
+	req, wake := waited(t, s, peer)
+	must(t, errOf(s.Renew(t.Context(), req.ID, req.Token, time.Hour)))
+	mustEnroll(t, s, "scope", req)
+	if enroll(t, s, "scope", request(time.Hour)) == 0 {
+		t.Error("a scope of one has room for two")
+	}
+	mustComplete(t, s, req, []byte("answer"))
+	heard(t, wake, "the claim was completed")
+	must(t, s.Dismiss(t.Context(), "scope", req.ID, req.Token))
+	released := request(time.Hour)
+	mustClaim(t, s, released, dedup.StateAcquired)
+	must(t, errOf(s.Release(t.Context(), released.ID, released.Token)))
+	must(t, s.Ping(t.Context()))
+	page, err := s.List(t.Context(), dedup.ListRequest{Limit: 100, MaxBlob: 100})
+	must(t, err)
+	for page.Next != "" && len(page.Entries) == 0 {
+		page, err = s.List(t.Context(), dedup.ListRequest{Cursor: page.Next, Limit: 100, MaxBlob: 100})
+		must(t, err)
+	}
+	if len(page.Entries) != 1 {
+		t.Errorf("%d entries are listed, want 1", len(page.Entries))
+	}
+	must(t, errOf(s.Free(t.Context(), req.ID, req.Token, dedup.StateCompleted)))
+	_, at, err := s.Told(t.Context(), "")
+	must(t, err)
+	must(t, s.Tell(t.Context(), []byte("it was freed")))
+	if told, _, err := s.Told(t.Context(), at); err != nil || len(told) != 1 {
+		t.Errorf("the trail has %d entries, error %v", len(told), err)
+	}
+	if denied := server.Client().Do(t.Context(), "acl", "log").Val(); len(denied.([]any)) > 0 {
+		t.Errorf("refused: %v", denied)
+	}
+}
