@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,7 @@ and no store is opened; no value of a header is printed.`,
 			if err != nil {
 				return err
 			}
-			r, content, err := explainable(args[0], args[1], headers, body)
+			r, content, err := explainable(cmd.Context(), args[0], args[1], headers, body)
 			if err != nil {
 				return err
 			}
@@ -79,7 +80,7 @@ and no store is opened; no value of a header is printed.`,
 }
 
 // explainable makes the request to explain.
-func explainable(method, target string, headers []string, body string) (*http.Request, []byte, error) {
+func explainable(ctx context.Context, method, target string, headers []string, body string) (*http.Request, []byte, error) {
 	var content []byte
 	var err error
 	switch body {
@@ -92,7 +93,7 @@ func explainable(method, target string, headers []string, body string) (*http.Re
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the body: %w", err)
 	}
-	r, err := http.NewRequest(method, target, bytes.NewReader(content))
+	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(content))
 	if err != nil || !strings.HasPrefix(r.URL.Path, "/") {
 		return nil, nil, usageError{errors.New("the request is a method and a path, such as POST /api/payments?x=1, or a URL")}
 	}
@@ -142,8 +143,8 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 	request := dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body}
 	e.Fingerprint, e.Covers = "none", "nothing is compared"
 	if rule.Fingerprint.Enabled {
-		print := rule.Fingerprint.Of(request)
-		e.Fingerprint, e.Covers = hex.EncodeToString(print[:]), covers(rule.Fingerprint, len(body))
+		sum := rule.Fingerprint.Of(request)
+		e.Fingerprint, e.Covers = hex.EncodeToString(sum[:]), covers(rule.Fingerprint, len(body))
 	}
 	e.Scope = scopeParts(rule, r)
 	key, refused := rule.Key(r.Header.Values)
