@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ and no store is opened; no value of a header is printed.`,
 			if err != nil {
 				return err
 			}
-			r, content, err := explainable(args[0], args[1], headers, body)
+			r, content, err := explainable(cmd.Context(), args[0], args[1], headers, body)
 			if err != nil {
 				return err
 			}
@@ -77,7 +78,7 @@ and no store is opened; no value of a header is printed.`,
 }
 
 // explainable makes the request to explain.
-func explainable(method, target string, headers []string, body string) (*http.Request, []byte, error) {
+func explainable(ctx context.Context, method, target string, headers []string, body string) (*http.Request, []byte, error) {
 	var content []byte
 	var err error
 	switch body {
@@ -90,7 +91,7 @@ func explainable(method, target string, headers []string, body string) (*http.Re
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the body: %w", err)
 	}
-	r, err := http.NewRequest(method, target, bytes.NewReader(content))
+	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(content))
 	if err != nil || !strings.HasPrefix(r.URL.Path, "/") {
 		return nil, nil, usageError{errors.New("the request is a method and a path, such as POST /api/payments?x=1, or a URL")}
 	}

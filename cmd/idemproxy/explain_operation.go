@@ -15,8 +15,8 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 	request := dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body}
 	e.Fingerprint, e.Covers = "none", "nothing is compared"
 	if rule.Fingerprint.Enabled {
-		print := rule.Fingerprint.Of(request)
-		e.Fingerprint, e.Covers = hex.EncodeToString(print[:]), covers(rule.Fingerprint, len(body))
+		sum := rule.Fingerprint.Of(request)
+		e.Fingerprint, e.Covers = hex.EncodeToString(sum[:]), covers(rule.Fingerprint, len(body))
 	}
 	e.Scope = scopeParts(rule, r)
 	key, refused := rule.Key(r.Header.Values)

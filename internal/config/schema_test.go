@@ -305,7 +305,7 @@ func rows(b *bytes.Buffer, s *jsonschema.Schema, path string) {
 		meaning := withoutName(p.Key, sentence(p.Value.Description))
 		for _, one := range p.Value.AnyOf {
 			if len(one.Enum) > 0 {
-				meaning += fmt.Sprintf(" One of `%s`.", strings.Trim(strings.ReplaceAll(fmt.Sprint(one.Enum), " ", "`, `"), "[]"))
+				meaning += " One of `" + strings.Trim(strings.ReplaceAll(fmt.Sprint(one.Enum), " ", "`, `"), "[]") + "`."
 			}
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", at, value, strings.ReplaceAll(strings.TrimSpace(meaning), "|", `\|`))

@@ -34,9 +34,9 @@ func (r *Rule) checkMatch(c *checks) {
 		c.that(isToken(m) && strings.ToUpper(m) == m, at, "not a method: use a name in capitals, such as POST")
 		c.that(slices.Index(r.Methods, m) == i, at, m+" is listed twice")
 	}
-	c.that(strings.HasPrefix(r.Path, "/"), "path", "a pattern that begins with a slash, such as /api/payments or /api/{rest...}")
+	c.that(strings.HasPrefix(r.Path, "/"), "path", "must be a pattern that begins with a slash, such as /api/payments or /api/{rest...}")
 	_, err := netip.ParseAddr(strings.Trim(r.Host, "[]"))
-	c.that(!strings.ContainsAny(r.Host, "/ \t") && (err == nil || !strings.Contains(r.Host, ":")), "host", "a host name alone, without a scheme, a port or a path")
+	c.that(!strings.ContainsAny(r.Host, "/ \t") && (err == nil || !strings.Contains(r.Host, ":")), "host", "must be a host name alone, without a scheme, a port or a path")
 	oneOf(c, "mode", r.Mode, ModeEnforce, ModeObserve, ModeOff)
 }
 

@@ -85,7 +85,7 @@ type Mode string
 const (
 	ModeEnforce Mode = "enforce" // guard them
 	ModeObserve Mode = "observe" // pass them through, and count what would have been done
-	ModeOff     Mode = "off"     // pass them through, as if the rule were not there
+	ModeOff     Mode = "off"     // pass them through unguarded, also those of less specific rules
 )
 
 // MissingHeader is what becomes of a request that a rule matches and that has no key.
