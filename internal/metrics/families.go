@@ -17,6 +17,7 @@ type families struct {
 	storeFailures   *prometheus.CounterVec
 	configReloads   *prometheus.CounterVec
 	waits           *prometheus.CounterVec
+	asks            *prometheus.CounterVec
 	operators       *prometheus.CounterVec
 	inFlight        *prometheus.GaugeVec
 	waiting         *prometheus.GaugeVec
@@ -78,6 +79,8 @@ func (f *families) addCounters() {
 		"Attempts to load the configuration again; when it is refused the old one stays in force.", "result")
 	f.operators = counter("operator_actions_total",
 		"Keys that operators released or purged, as the store's audit trail tells every replica.", "action")
+	f.asks = counter("status_requests_total",
+		"Questions of callers what is known of a key, by the answer.", "route", "state")
 	f.waits = counter("waits_total",
 		"Requests that had to wait for another with the same key, by how that ended.", "route", "result")
 }
@@ -85,7 +88,7 @@ func (f *families) addCounters() {
 func (f families) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		f.requests, f.replays, f.conflicts, f.rejects, f.unknownOutcomes, f.lostLeases, f.callersGone,
-		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.waits, f.operators, f.inFlight, f.waiting, f.storeDuration, f.upstream, f.overhead, f.records,
+		f.would, f.replayAuths, f.jwksFetches, f.storeFailures, f.configReloads, f.waits, f.asks, f.operators, f.inFlight, f.waiting, f.storeDuration, f.upstream, f.overhead, f.records,
 	}
 }
 

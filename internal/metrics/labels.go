@@ -12,6 +12,9 @@ const (
 	outcomeFailed        = "failed"
 )
 
+// StateRefused is the label "state" of a question about a key that was not answered.
+const StateRefused = "refused"
+
 // Causes of an unknown outcome: the label "cause" of idemproxy_unknown_outcomes_total.
 const (
 	// CauseTimeout: the upstream was given the request and no whole response came in time.
@@ -143,6 +146,11 @@ func replayAuths() []string {
 // waitResults returns the known results of a wait.
 func waitResults() []string {
 	return []string{WaitReplayed, WaitTookOver, WaitRefused, WaitTimedOut, WaitLeft, WaitDrained, WaitNoRoom}
+}
+
+// states returns what a caller can be told of a key, or that it was refused.
+func states() []string {
+	return []string{"free", "in-progress", "unknown", "completed", StateRefused}
 }
 
 // operations returns the known operations of a store.

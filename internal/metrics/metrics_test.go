@@ -33,6 +33,7 @@ func want() map[string][]string {
 		"idemproxy_in_flight":                 {"route=payments"},
 		"idemproxy_waiting":                   {"route=payments"},
 		"idemproxy_waits_total":               routes("result", "replayed", "took_over", "refused", "timed_out", "left", "drained", "no_room"),
+		"idemproxy_status_requests_total":     {"route=payments,state=free", "route=payments,state=in-progress", "route=payments,state=unknown", "route=payments,state=completed", "route=payments,state=refused"},
 		"idemproxy_buffered_bytes":            {""},
 		"idemproxy_records_bytes":             {""},
 		"idemproxy_operator_actions_total":    {"action=release", "action=purge"},
@@ -178,6 +179,16 @@ func TestEvents(t *testing.T) {
 			map[string]float64{
 				"idemproxy_waiting{route=payments}":                     1,
 				"idemproxy_waits_total{result=replayed,route=payments}": 1,
+			},
+		},
+		"status": {
+			func(_ *metrics.Metrics, r *metrics.Route) {
+				r.Asked("free")
+				r.Asked(metrics.StateRefused)
+			},
+			map[string]float64{
+				"idemproxy_status_requests_total{route=payments,state=free}":    1,
+				"idemproxy_status_requests_total{route=payments,state=refused}": 1,
 			},
 		},
 		"store": {

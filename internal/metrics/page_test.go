@@ -42,6 +42,7 @@ func entries() [][2]string {
 		{"buffered_bytes", "Near `limits.max_buffered_bytes` (256 MiB unless set) requests get 503 `overloaded`."},
 		{"waiting", "With `in_flight: wait`: how many callers hang on somebody else's request now."},
 		{"waits_total", "`timed_out`: `wait_timeout` is shorter than the service takes. `no_room`: too many wait. `took_over`: keys that were freed while others waited."},
+		{"status_requests_total", "With `server.status_path`: what callers who ask were told about their keys. Many `unknown` belong with `unknown_outcomes_total`."},
 		{"# Who may, and which rules"},
 		{"jwks_fetches_total", "When `invalid_token` or `identity_unavailable` grow: no `success` for long means old keys, and then none."},
 		{"replay_auths_total", "When retries get refusals: `refused` is the service's word, `unavailable` is trouble."},

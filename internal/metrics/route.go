@@ -34,6 +34,7 @@ type Route struct {
 	causes    map[string]prometheus.Counter
 	auths     map[string]prometheus.Counter
 	waits     map[string]prometheus.Counter
+	asks      map[string]prometheus.Counter
 }
 
 // outcome has the children of one outcome of a guarded request.
@@ -72,6 +73,7 @@ func newRoute(name string, f families) *Route {
 	r.causes = resolve(causes(), r.cause)
 	r.auths = resolve(replayAuths(), r.auth)
 	r.waits = resolve(waitResults(), r.wait)
+	r.asks = resolve(states(), r.ask)
 	return r
 }
 
@@ -97,6 +99,14 @@ func (r *Route) auth(result string) prometheus.Counter {
 func (r *Route) wait(result string) prometheus.Counter {
 	return r.families.waits.WithLabelValues(r.name, result)
 }
+
+func (r *Route) ask(state string) prometheus.Counter {
+	return r.families.asks.WithLabelValues(r.name, state)
+}
+
+// Asked counts a question of a caller what is known of a key, by the state that it was
+// told, or StateRefused.
+func (r *Route) Asked(state string) { pick(r.asks, state, r.ask).Inc() }
 
 // Began counts a request in that is being served; Ended must follow.
 func (r *Route) Began() { r.inFlight.Inc() }

@@ -26,6 +26,9 @@ type ServerConfig struct {
 	DrainDelay time.Duration `yaml:"drain_delay"`
 	// ShutdownGrace bounds the time for running requests to end and be recorded.
 	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
+	// StatusPath is a path on which callers can ask what is known of a key of theirs; empty
+	// means none, and that every path is the upstream's.
+	StatusPath string `yaml:"status_path"`
 	// TrustedProxies are those whose X-Forwarded-* and Forwarded headers are kept: CIDRs,
 	// addresses, "loopback" and "private".
 	TrustedProxies []string `yaml:"trusted_proxies"`

@@ -29,6 +29,9 @@ func (c ServerConfig) Validate() []dedup.Fault {
 	if c.MaxConnections < 0 {
 		faults = append(faults, dedup.Fault{Path: "max_connections", Message: "must not be negative; 0 means no bound"})
 	}
+	if c.StatusPath != "" && (c.StatusPath == "/" || cleanPath(c.StatusPath) != c.StatusPath || strings.ContainsAny(c.StatusPath, "?#%{} ")) {
+		faults = append(faults, dedup.Fault{Path: "status_path", Message: "must be a plain path below /, such as /.idempotency"})
+	}
 	for i, entry := range c.TrustedProxies {
 		if _, err := trustedRanges(entry); err != nil {
 			faults = append(faults, dedup.Fault{Path: fmt.Sprintf("trusted_proxies[%d]", i), Message: err.Error()})

@@ -104,6 +104,10 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, nil, err)
 		return
 	}
+	if isPage(r) {
+		writePage(w, r)
+		return
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxControlBody)
 	c.mux.ServeHTTP(w, r)
 }
@@ -118,7 +122,7 @@ func (c *control) admit(r *http.Request) error {
 		return errWrongHost()
 	case crossOrigin(r):
 		return errCrossOrigin()
-	case c.token != nil && !c.knowsToken(r):
+	case c.token != nil && !isPage(r) && !c.knowsToken(r):
 		return errUnauthorized()
 	case c.token == nil && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return errReadOnly()

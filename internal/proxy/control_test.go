@@ -125,7 +125,7 @@ func TestControlWithoutAToken(t *testing.T) {
 	if c.p.draining.Load() || c.p.options.Operations.Level.Level() != zap.InfoLevel {
 		t.Error("something was changed")
 	}
-	for _, call := range []string{"GET /drain", "GET /reload", "GET /api/keys/" + aHash + "/release", "GET /", "GET /api/keys/" + aHash + "/x"} {
+	for _, call := range []string{"GET /drain", "GET /reload", "GET /api/keys/" + aHash + "/release", "GET /control_page/page.js", "GET /api/keys/" + aHash + "/x"} {
 		c.answers(t, 404, "no_such_call", call, "")
 	}
 	if w := c.ask("GET /debug/pprof/goroutine?debug=1", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "goroutine profile") {
@@ -179,6 +179,34 @@ func TestControlWithAToken(t *testing.T) {
 	c.token.checked = time.Time{}
 	c.answers(t, 401, "unauthorized", "GET /api/status", "", token)
 	c.answers(t, 200, "", "GET /api/status", "", "Authorization: Bearer another-0123456789abcdef")
+}
+
+// The page can be had without the token, since it holds nothing; what it shows can't. It
+// runs and loads nothing but its own three files.
+func TestControlPage(t *testing.T) {
+	c, err := controlled(t, withToken(t, aControlToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, mediaType := range map[string]string{"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"} {
+		w := c.ask("GET "+path, "")
+		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
+		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), mediaType) || w.Header().Get("Content-Security-Policy") != pagePolicy || len(text) < 100 {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
+		for _, never := range []string{"://", "innerHTML", "insertAdjacent", "document.write", "eval(", " style=", "onclick=", "onload=", "localStorage", "cookie", "<style", "url("} {
+			if strings.Contains(text, never) {
+				t.Errorf("%s has %s", path, never)
+			}
+		}
+		c.answers(t, 401, "unauthorized", "POST "+path, "")
+		c.answers(t, 403, "cross_origin", "GET "+path, "", "Sec-Fetch-Site: cross-site")
+	}
+	index := c.ask("GET /", "").Body.String()
+	if strings.Count(index, "<script") != 1 || !strings.Contains(index, `<script src="/page.js" defer></script>`) {
+		t.Errorf("scripts of the page:\n%s", index)
+	}
+	c.answers(t, 401, "unauthorized", "GET /api/status", "")
 }
 
 // A purge whose filter is misspelt would be one of everything.

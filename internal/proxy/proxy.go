@@ -113,6 +113,10 @@ func New(o Options) (*Proxy, error) {
 
 // ServeHTTP serves one request. Without a rule it is forwarded as any reverse proxy does.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if path := p.options.Server.StatusPath; path != "" && r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		p.tell(w, r)
+		return
+	}
 	route := p.rules.Load().routes.match(r)
 	if route == nil {
 		p.passed.PassedThrough()

@@ -340,6 +340,10 @@ func TestControlWithAToken(t *testing.T) {
 		told[anything](t, p.plainly(t, method, target, "", host, "Cookie: token="+controlToken), 401, "unauthorized")
 		told[anything](t, p.ask(t, method, target, "", "Sec-Fetch-Site: same-site"), 403, "cross_origin")
 	}
+	if res := p.plainly(t, "GET", "/", "", host); res.status != 200 || !strings.Contains(res.get("Content-Security-Policy"), "default-src 'none'; script-src 'self'") {
+		t.Errorf("the page, which holds nothing:\n%s", res)
+	}
+	told[anything](t, p.plainly(t, "GET", "/", "", host, "Sec-Fetch-Site: cross-site"), 403, "cross_origin")
 	told[anything](t, p.ask(t, "GET", "/debug/pprof/", ""), 404, "no_such_call")
 	if p.probe("/readyz") != 200 {
 		t.Error("somebody without the token drained it")
