@@ -55,6 +55,7 @@ func (r request) secrets() []string {
 		_, value, _ := strings.Cut(line, ":")
 		_, credential, _ := strings.Cut(strings.TrimSpace(value), " ")
 		parts = append(parts, strings.TrimSpace(value), credential)
+		parts = append(parts, pairs(value)...) // cookies, among others
 	}
 	if _, query, ok := strings.Cut(r.target, "?"); ok {
 		for _, parameter := range strings.FieldsFunc(query, func(c rune) bool { return c == '&' || c == ';' }) {
@@ -65,6 +66,30 @@ func (r request) secrets() []string {
 			}
 		}
 	}
+	return notShort(parts)
+}
+
+// secrets are the parts of an answer that nobody may log: its body and its cookies.
+func (r *response) secrets() []string {
+	parts := []string{string(r.body)}
+	for _, cookie := range r.values("Set-Cookie") {
+		parts = append(parts, pairs(cookie)...)
+	}
+	return notShort(parts)
+}
+
+// pairs are the values of a header's name=value pairs.
+func pairs(header string) []string {
+	var values []string
+	for pair := range strings.SplitSeq(header, ";") {
+		if _, value, ok := strings.Cut(pair, "="); ok {
+			values = append(values, strings.TrimSpace(value))
+		}
+	}
+	return values
+}
+
+func notShort(parts []string) []string {
 	var secrets []string
 	for _, s := range parts {
 		if len(s) >= 12 && len(s) <= 4096 {
@@ -150,6 +175,9 @@ func (p *proxy) begin(r request) pending {
 	done := make(pending, 1)
 	go func() {
 		res, err := exchange(p.addr, r)
+		if err == nil {
+			p.secret(res.secrets()...)
+		}
 		done <- result{res, err}
 	}()
 	return done

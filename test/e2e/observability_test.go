@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -244,17 +245,50 @@ func TestAccessLinesCanBeOff(t *testing.T) {
 	}
 }
 
-// At the most talkative level the log has no secrets either; see proxy.checkLog.
+// At the most talkative level, at which all these tests run their proxies unless they say
+// otherwise, the log has no secrets either; see proxy.checkLog.
 func TestDebugLogsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, created)
-	p := start(t, setup{store: memory(), upstream: up.url, log: "level: debug", routes: payments})
-	req := request{key: newKey(), target: "/pay?token=marker-of-the-query", body: "marker-of-the-request", header: []string{"Authorization: Bearer marker-of-the-credential"}}
-	p.send(t, req).fresh(t, 201)
+	p := start(t, setup{store: memory(), upstream: up.url, routes: payments})
+	req := request{key: newKey(), target: "/pay?token=marker-of-the-query", body: "marker-of-the-request", header: []string{"Authorization: Bearer marker-of-the-credential", "Cookie: session=marker-of-the-cookie"}}
+	up.answers(func(w http.ResponseWriter, _ *received) {
+		w.Header().Set("Set-Cookie", "session=marker-of-another-cookie; Path=/")
+		_, _ = io.WriteString(w, "marker-of-the-answer")
+	})
+	p.send(t, req).fresh(t, 200)
 	p.send(t, request{raw: "POST /pay?marker-of-a-malformed HTTP/1.1\r\nHost: x\r\nIdempotency-Key: marker\x00\r\n\r\n"})
 	up.answers(hijacked("HTTP/1.1 marker-of-the-status-line\r\nmarker-of-a-header\r\n\r\n"))
 	p.secret("marker-of-a-malformed", "marker-of-a-header")
 	req.key = newKey()
 	p.send(t, req).refused(t, 502, "upstream_failed")
 	p.send(t, request{method: "GET", target: "/x?token=marker-of-the-query", header: []string{"Authorization: Bearer marker-of-the-credential"}})
+}
+
+// The passwords of a store that fails are in no log. URLs of other services may have none.
+func TestDebugLogsHaveNoPasswords(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, created)
+	nobody := local(freePort())
+	for name, yaml := range map[string]string{
+		"redis":    `type: redis, redis: {url: "redis://sidecar:marker-of-the-password@` + nobody + `/0"}`,
+		"sentinel": `type: redis, redis: {master_name: m, addresses: ["` + nobody + `"], username: sidecar, password: marker-of-the-password}`,
+		"postgres": `type: postgres, postgres: {url: "postgres://sidecar:marker-of-the-password@` + nobody + `/db"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, setup{
+				store: storage{yaml: yaml}, upstream: up.url, unready: true,
+				routes: `
+  - {name: pay, path: /pay}
+  - {name: passes, path: /passes, on_store_failure: pass-through}`,
+			})
+			p.send(t, request{key: newKey()}).refused(t, 503, "store_unavailable")
+			p.send(t, request{key: newKey(), target: "/passes"}).fresh(t, 201)
+			p.stop()
+			if log := p.log.String(); !strings.Contains(log, "store_unavailable") {
+				t.Errorf("it logged no trouble:\n%s", log)
+			}
+		})
+	}
 }

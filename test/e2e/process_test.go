@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +53,9 @@ func start(t *testing.T, s setup) *proxy {
 	dir := t.TempDir()
 	p.file = filepath.Join(dir, "idemproxy.yaml")
 	s.store.yaml = strings.ReplaceAll(s.store.yaml, ownFile, filepath.Join(dir, "store", "idemproxy.db"))
-	write(t, p.file, s.yaml(p.addr, p.admin))
+	yaml := s.yaml(p.addr, p.admin)
+	p.secret(passwords(yaml)...)
+	write(t, p.file, yaml)
 	p.run("serve", "--config", p.file)
 	t.Cleanup(p.finish)
 	if s.unready {
@@ -84,9 +87,10 @@ func (s setup) yaml(addr, admin string) string {
 	if s.limits != "" {
 		fmt.Fprintf(&b, "limits: {%s}\n", s.limits)
 	}
-	if s.log != "" {
-		fmt.Fprintf(&b, "log: {%s}\n", s.log)
+	if s.log == "" {
+		s.log = "level: debug" // so that checkLog sees everything there is
 	}
+	fmt.Fprintf(&b, "log: {%s}\n", s.log)
 	if s.tracing != "" {
 		fmt.Fprintf(&b, "tracing: {%s}\n", s.tracing)
 	}
@@ -95,6 +99,17 @@ func (s setup) yaml(addr, admin string) string {
 	}
 	fmt.Fprintf(&b, "routes:\n%s\n", s.routes)
 	return b.String()
+}
+
+// passwords are those in a configuration, of their own or in URLs.
+func passwords(yaml string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile(`://[^/@\s"]*:([^/@\s"]+)@|password: *"?([^",}\s]+)`).FindAllStringSubmatch(yaml, -1) {
+		if password := m[1] + m[2]; len(password) >= 8 {
+			found = append(found, password)
+		}
+	}
+	return found
 }
 
 func write(t *testing.T, file, content string) {
