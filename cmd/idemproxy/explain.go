@@ -126,12 +126,12 @@ func explain(cfg *config.Config, r *http.Request, body []byte) explained {
 	rule := &cfg.Routes[found.Route]
 	e.Route, e.DefinedAt = rule.Name, cfg.Origin(fmt.Sprintf("routes[%d]", found.Route))
 	e.Settings = cfg.RouteSettings(found.Route)
-	e.operation(cfg, rule, r, body)
+	e.operation(cfg, rule, r, body, found.Refused)
 	return e
 }
 
 // operation says which operation the request is to its rule.
-func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte) {
+func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte, head *dedup.Rejection) {
 	e.Fingerprint, e.Covers = "none", "nothing is compared"
 	if rule.Fingerprint.Enabled {
 		print := rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
@@ -148,6 +148,9 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 		return
 	case key == "" && rule.MissingHeader == dedup.MissingReject:
 		e.Key, e.Answer = "missing", "is refused: missing_key"
+		return
+	case head != nil:
+		e.answer(head)
 		return
 	}
 	scope, refused := rule.Scope(r.Header.Values, unverified(rule, r))
