@@ -132,7 +132,7 @@ func explain(cfg *config.Config, r *http.Request, body []byte) explained {
 	rule := &cfg.Routes[found.Route]
 	e.Route, e.DefinedAt = rule.Name, cfg.Origin(fmt.Sprintf("routes[%d]", found.Route))
 	e.Settings = cfg.RouteSettings(found.Route)
-	e.operation(cfg, rule, r, body)
+	e.operation(cfg, rule, r, body, found.Refused)
 	return e
 }
 

@@ -11,13 +11,9 @@ import (
 )
 
 // operation says which operation the request is to its rule.
-func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte) {
+func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte, head *dedup.Rejection) {
 	request := dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body}
-	e.Fingerprint, e.Covers = "none", "nothing is compared"
-	if rule.Fingerprint.Enabled {
-		sum := rule.Fingerprint.Of(request)
-		e.Fingerprint, e.Covers = hex.EncodeToString(sum[:]), covers(rule.Fingerprint, len(body))
-	}
+	e.fingerprint(rule.Fingerprint, request)
 	e.Scope = scopeParts(rule, r)
 	key, refused := rule.Key(r.Header.Values)
 	e.Key = "given"
@@ -33,6 +29,9 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 		return
 	case key == "" && rule.MissingHeader == dedup.MissingReject:
 		e.Answer = "is refused: missing_key"
+		return
+	case head != nil:
+		e.answer(head)
 		return
 	}
 	scope, refused := rule.Scope(r.Header.Values, unverified(rule, r))
@@ -62,6 +61,14 @@ func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Requ
 		op = op.Observed()
 	}
 	e.KeyHash, e.StoreKey = string(op.ID), cfg.Store.KeyPrefix+string(op.ID)
+}
+
+func (e *explained) fingerprint(rule dedup.FingerprintRule, request dedup.Request) {
+	e.Fingerprint, e.Covers = "none", "nothing is compared"
+	if rule.Enabled {
+		sum := rule.Of(request)
+		e.Fingerprint, e.Covers = hex.EncodeToString(sum[:]), covers(rule, len(request.Body))
+	}
 }
 
 // unverified stands for the caller whom the request's token may name; nil if it has no

@@ -28,6 +28,8 @@ func (g *Guard) overQuota(ctx context.Context, c *Claim, state State) *Decision 
 	c.memberUntil = time.Now().Add(c.heldFor())
 	wait, err := c.enroll(ctx, c.heldFor(), limit)
 	switch {
+	case err != nil && c.rule.OnStoreFailure == StorePassThrough:
+		return nil // uncounted, but guarded: the claim is there
 	case err != nil:
 		d := g.failed(c, err)
 		d.InDoubt = c // the claim is there, whatever became of the enrolment

@@ -206,6 +206,19 @@ func TestQuotaWhenTheRegisterFails(t *testing.T) {
 	}
 }
 
+// TestQuotaPassesWhenTheRegisterFails: under pass-through a claim that can't be counted is
+// one all the same, and its request executed once.
+func TestQuotaPassesWhenTheRegisterFails(t *testing.T) {
+	passing := func(r *dedup.Rule) { atMost(1)(r); r.OnStoreFailure = dedup.StorePassThrough }
+	inScope(t, passing, func(s *scene, _ func(any)) {
+		s.store.enroll = func(context.Context, dedup.Enrolment) (time.Duration, error) { return 0, errLost }
+		claim := s.mustClaim()
+		s.mustReject(dedup.ReasonInProgress)
+		s.must(claim.Complete(s.Context(), answer("ok")))
+		s.mustReplay()
+	})
+}
+
 // TestQuotaWhenTheReleaseFails: a refused key whose claim may still be there is taken back
 // later; one that was freed and can't be dismissed is tried again.
 func TestQuotaWhenTheReleaseFails(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 type Explanation struct {
 	// Route is the index of the rule that applies; -1 for none.
 	Route int
+	// Refused is why that rule refuses the request for its head, if it comes with a key.
+	Refused *dedup.Rejection
 	// Others are the rules that don't, in their order.
 	Others []Other
 }
@@ -32,7 +34,7 @@ func Explain(rules []dedup.Rule, r *http.Request) Explanation {
 	applies := all.match(r)
 	for i := range rules {
 		if applies != nil && applies.rule == &rules[i] {
-			e.Route = i
+			e.Route, e.Refused = i, applies.checkHead(r, true)
 		}
 	}
 	for i := range rules {
