@@ -187,7 +187,7 @@ func TestAReloadIsRefused(t *testing.T) {
 	none.routes = "  []"
 	p.configure(t, none)
 	p.reloaded(t, "ok", 1)
-	p.logged(t, "no routes: every request passes through")
+	p.logged(t, "there are none: every request passes through")
 	p.send(t, request{}).fresh(t, 201)
 }
 
