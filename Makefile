@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy bench fuzz clean
+.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docs bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,5 +55,10 @@ tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
 check-deploy: ## check and test the alerts, and the dashboard's queries, with promtool
 	scripts/check-deploy.sh
 
+docs: build ## write manual pages and shell completions to dist/
+	bin/idemproxy man dist/man/man1
+	mkdir -p dist/completions
+	for shell in bash zsh fish powershell; do bin/idemproxy completion $$shell >dist/completions/idemproxy.$$shell || exit 1; done
+
 clean: ## remove what the other targets made
-	rm -rf bin .cache
+	rm -rf bin dist .cache

@@ -31,7 +31,7 @@ func TestOperationsPage(t *testing.T) {
 			t.Errorf("idemproxy %s: %v", m[1], err)
 		}
 	}
-	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(content), -1)
+	blocks := regexp.MustCompile("(?ms)^```yaml$\n(.*?\n)```$").FindAllStringSubmatch(string(content), -1)
 	for _, m := range blocks {
 		file := filepath.Join(t.TempDir(), "idemproxy.yaml")
 		if err := os.WriteFile(file, []byte(m[1]), 0o600); err != nil {

@@ -72,5 +72,5 @@ func logPanic(log *zap.Logger, fault any) {
 			what = known.Error()
 		}
 	}
-	log.Error("panic: a fault of this program", zap.String("fault", what), zap.Stack("stack"))
+	log.WithOptions(zap.AddStacktrace(zap.ErrorLevel)).Error("panic: a fault of this program", zap.String("fault", what))
 }
