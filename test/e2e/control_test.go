@@ -180,7 +180,7 @@ func TestControlStatus(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, held(g, created))
 	p := startControlled(t, setup{
-		store: memory(), upstream: up.url,
+		store: memory(), upstream: up.url, log: "level: warn",
 		routes: "  - {name: payments, path: /pay, ttl: 48h}\n  - {name: orders, path: /orders, methods: [POST], mode: observe}",
 	}, controlToken)
 	req := request{key: newKey(), body: "x"}
@@ -208,7 +208,7 @@ func TestControlStatus(t *testing.T) {
 	eventually(t, "counted", func() bool { return read().Routes[0].InFlight == 1 })
 	s := read()
 	pay := s.Routes[0]
-	if s.Version == "" || s.Go == "" || s.Draining || s.LogLevel != "info" || len(s.Routes) != 2 || s.Routes[1].Mode != "observe" {
+	if s.Version == "" || s.Go == "" || s.Draining || s.LogLevel != "warn" || len(s.Routes) != 2 || s.Routes[1].Mode != "observe" {
 		t.Errorf("status: %+v", s)
 	}
 	if pay.Name != "payments" || pay.Path != "/pay" || pay.Conflicts["in_progress"] != 1 || pay.Rejects["missing_key"] != 1 || pay.Requests["rejected"] != 2 {

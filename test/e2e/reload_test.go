@@ -149,7 +149,7 @@ func TestReloadWhileARequestRuns(t *testing.T) {
 func TestAReloadIsRefused(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, created)
-	good := setup{store: memory(), upstream: up.url, routes: payments}
+	good := setup{store: memory(), upstream: up.url, routes: payments, log: "level: info"}
 	p := start(t, good)
 	refused := 0.0
 	check := func(words ...string) {
@@ -165,7 +165,7 @@ func TestAReloadIsRefused(t *testing.T) {
 	bad.routes = "  - {name: payments, path: /pay, tll: 1h}\n  - {name: payments, path: pay}"
 	p.configure(t, bad)
 	at := func(line, column int) string { return fmt.Sprintf("%s:%d:%d: routes", p.file, line, column) }
-	check(at(6, 34), at(7, 12), at(7, 28), "did you mean ttl?")
+	check(at(7, 34), at(8, 12), at(8, 28), "did you mean ttl?")
 
 	write(t, p.file, "upstream: {url: "+up.url)
 	check(p.file+":1:", "not YAML")
