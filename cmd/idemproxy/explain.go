@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func explainable(method, target string, headers []string, body string) (*http.Re
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the body: %w", err)
 	}
-	r, err := http.NewRequest(method, target, bytes.NewReader(content))
+	r, err := http.NewRequestWithContext(context.Background(), method, target, bytes.NewReader(content))
 	if err != nil || !strings.HasPrefix(r.URL.Path, "/") {
 		return nil, nil, usageError{errors.New("the request is a method and a path, such as POST /api/payments?x=1, or a URL")}
 	}
@@ -134,8 +135,8 @@ func explain(cfg *config.Config, r *http.Request, body []byte) explained {
 func (e *explained) operation(cfg *config.Config, rule *dedup.Rule, r *http.Request, body []byte, head *dedup.Rejection) {
 	e.Fingerprint, e.Covers = "none", "nothing is compared"
 	if rule.Fingerprint.Enabled {
-		print := rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
-		e.Fingerprint, e.Covers = hex.EncodeToString(print[:]), covers(rule.Fingerprint, len(body))
+		sum := rule.Fingerprint.Of(dedup.Request{Method: r.Method, Target: r.RequestURI, Header: r.Header.Values, Body: body})
+		e.Fingerprint, e.Covers = hex.EncodeToString(sum[:]), covers(rule.Fingerprint, len(body))
 	}
 	e.Scope = scopeParts(rule, r)
 	key, refused := rule.Key(r.Header.Values)
