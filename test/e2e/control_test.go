@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,38 @@ func told[T any](t *testing.T, res *response, status int, code string) (v T) {
 
 type anything map[string]any
 
+// listed is all that is listed, page by page: those of a Redis that many use may be empty.
+func (p *controlled) listed(t *testing.T, query string) (keys []knownKey) {
+	t.Helper()
+	for cursor := ""; ; {
+		page := told[struct {
+			Keys []knownKey
+			Next string
+		}](t, p.ask(t, "GET", "/api/keys?"+query+cursor, ""), 200, "")
+		keys = append(keys, page.Keys...)
+		if page.Next == "" {
+			return keys
+		}
+		cursor = "&cursor=" + url.QueryEscape(page.Next)
+	}
+}
+
+// purged is how many keys a purge removes, page by page.
+func (p *controlled) purged(t *testing.T, query string) (removed int) {
+	t.Helper()
+	for cursor := ""; ; {
+		part := told[struct {
+			Removed int
+			Next    string
+		}](t, p.ask(t, "DELETE", "/api/keys?"+query+cursor, ""), 200, "")
+		removed += part.Removed
+		if part.Next == "" {
+			return removed
+		}
+		cursor = "&cursor=" + url.QueryEscape(part.Next)
+	}
+}
+
 // An unknown outcome is found and freed through the control listener: the next request with
 // the key is executed, who did it is in the log, and nothing that a caller sent is told.
 func TestControlReleasesAKey(t *testing.T) {
@@ -97,16 +130,16 @@ func TestControlReleasesAKey(t *testing.T) {
 		p.send(t, req).refused(t, 502, "upstream_failed")
 		p.send(t, req).refused(t, 409, "outcome_unknown")
 
-		page := told[struct{ Keys []knownKey }](t, p.ask(t, "GET", "/api/keys?state=unknown&route=payments", ""), 200, "")
-		if len(page.Keys) != 1 || page.Keys[0].State != "unknown" || page.Keys[0].Route != "payments" {
-			t.Fatalf("listed: %+v", page)
+		keys := p.listed(t, "state=unknown&route=payments")
+		if len(keys) != 1 || keys[0].State != "unknown" || keys[0].Route != "payments" {
+			t.Fatalf("listed: %+v", keys)
 		}
-		key := "/api/keys/" + page.Keys[0].Hash
-		if k := told[knownKey](t, p.ask(t, "GET", key, ""), 200, ""); k != page.Keys[0] {
-			t.Errorf("shown: %+v, listed: %+v", k, page.Keys[0])
+		key := "/api/keys/" + keys[0].Hash
+		if k := told[knownKey](t, p.ask(t, "GET", key, ""), 200, ""); k != keys[0] {
+			t.Errorf("shown: %+v, listed: %+v", k, keys[0])
 		}
 		told[anything](t, p.ask(t, "GET", key+"/release", ""), 404, "no_such_call")
-		if k := told[knownKey](t, p.ask(t, "POST", key+"/release", ""), 200, ""); k != page.Keys[0] {
+		if k := told[knownKey](t, p.ask(t, "POST", key+"/release", ""), 200, ""); k != keys[0] {
 			t.Errorf("released: %+v", k)
 		}
 		told[anything](t, p.ask(t, "POST", key+"/release", ""), 404, "key_free")
@@ -125,7 +158,7 @@ func TestControlReleasesAKey(t *testing.T) {
 		}
 		told[anything](t, p.ask(t, "DELETE", key, ""), 200, "")
 		p.send(t, req).fresh(t, 201)
-		if done := told[anything](t, p.ask(t, "DELETE", "/api/keys?route=payments&state=completed", ""), 200, ""); done["removed"] != 1.0 {
+		if done := p.purged(t, "route=payments&state=completed"); done != 1 {
 			t.Errorf("purged: %v", done)
 		}
 		p.send(t, req).fresh(t, 201)
@@ -133,7 +166,7 @@ func TestControlReleasesAKey(t *testing.T) {
 		eventually(t, "counted", func() bool {
 			return p.metric(t, `idemproxy_operator_actions_total{action="release"}`) == 1 && p.metric(t, `idemproxy_operator_actions_total{action="purge"}`) == 2
 		})
-		p.logged(t, "an operator removed keys", `"action":"release"`, `"by":"control@`, "from 127.0.0.1", page.Keys[0].Hash)
+		p.logged(t, "an operator removed keys", `"action":"release"`, `"by":"control@`, "from 127.0.0.1", keys[0].Hash)
 	})
 }
 
@@ -147,14 +180,14 @@ func TestControlReleaseWakes(t *testing.T) {
 		owner := p.begin(req)
 		g.arrived(t)
 		waiters := p.wait(t, 2, req)
-		page := told[struct{ Keys []knownKey }](t, p.ask(t, "GET", "/api/keys", ""), 200, "")
-		if len(page.Keys) != 1 || page.Keys[0].State != "in-progress" {
-			t.Fatalf("listed: %+v", page)
+		keys := p.listed(t, "limit=1000")
+		if len(keys) != 1 || keys[0].State != "in-progress" {
+			t.Fatalf("listed: %+v", keys)
 		}
 		up.answers(created)
-		key := "/api/keys/" + page.Keys[0].Hash
+		key := "/api/keys/" + keys[0].Hash
 		told[anything](t, p.ask(t, "DELETE", key, ""), 409, "key_live")
-		if k := told[struct{ Result knownKey }](t, p.ask(t, "POST", key+"/release", ""), 409, "key_live"); k.Result != page.Keys[0] {
+		if k := told[struct{ Result knownKey }](t, p.ask(t, "POST", key+"/release", ""), 409, "key_live"); k.Result != keys[0] {
 			t.Errorf("what would not be freed: %+v", k)
 		}
 		told[anything](t, p.ask(t, "POST", key+"/release?force=1", ""), 200, "")

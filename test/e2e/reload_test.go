@@ -228,7 +228,7 @@ func TestAReloadThatNeedsARestart(t *testing.T) {
 func TestReloadOfTheLogsLevel(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t, created)
-	s := setup{store: memory(), upstream: up.url, routes: payments}
+	s := setup{store: memory(), upstream: up.url, routes: payments, log: "level: info"}
 	p := start(t, s)
 	lines := func() int { return strings.Count(p.log.String(), `"msg":"request"`) }
 	reloads := 0.0
