@@ -89,13 +89,13 @@ func told[T any](t *testing.T, res *response, status int, code string) (v T) {
 type anything map[string]any
 
 // listed is all that is listed, page by page: those of a Redis that many use may be empty.
-func (p *controlled) listed(t *testing.T, query string) (keys []knownKey) {
+func (c *controlled) listed(t *testing.T, query string) (keys []knownKey) {
 	t.Helper()
 	for cursor := ""; ; {
 		page := told[struct {
 			Keys []knownKey
 			Next string
-		}](t, p.ask(t, "GET", "/api/keys?"+query+cursor, ""), 200, "")
+		}](t, c.ask(t, "GET", "/api/keys?"+query+cursor, ""), 200, "")
 		keys = append(keys, page.Keys...)
 		if page.Next == "" {
 			return keys
@@ -105,13 +105,13 @@ func (p *controlled) listed(t *testing.T, query string) (keys []knownKey) {
 }
 
 // purged is how many keys a purge removes, page by page.
-func (p *controlled) purged(t *testing.T, query string) (removed int) {
+func (c *controlled) purged(t *testing.T, query string) (removed int) {
 	t.Helper()
 	for cursor := ""; ; {
 		part := told[struct {
 			Removed int
 			Next    string
-		}](t, p.ask(t, "DELETE", "/api/keys?"+query+cursor, ""), 200, "")
+		}](t, c.ask(t, "DELETE", "/api/keys?"+query+cursor, ""), 200, "")
 		removed += part.Removed
 		if part.Next == "" {
 			return removed
