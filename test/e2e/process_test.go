@@ -50,9 +50,7 @@ type proxy struct {
 func start(t *testing.T, s setup) *proxy {
 	t.Helper()
 	p := &proxy{t: t, addr: local(freePort()), admin: local(freePort()), secrets: []string{stripeKey}}
-	dir := t.TempDir()
-	p.file = filepath.Join(dir, "idemproxy.yaml")
-	s.store.yaml = strings.ReplaceAll(s.store.yaml, ownFile, filepath.Join(dir, "store", "idemproxy.db"))
+	p.file = filepath.Join(t.TempDir(), "idemproxy.yaml")
 	yaml := s.yaml(p.addr, p.admin)
 	p.secret(passwords(yaml)...)
 	write(t, p.file, yaml)
@@ -112,8 +110,10 @@ func passwords(yaml string) []string {
 	return found
 }
 
+// write writes a file. What stands for the store's own file becomes one beside it.
 func write(t *testing.T, file, content string) {
 	t.Helper()
+	content = strings.ReplaceAll(content, ownFile, filepath.Join(filepath.Dir(file), "store", "idemproxy.db"))
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type storage struct {
 func memory() storage { return storage{kind: "memory", yaml: "type: memory"} }
 
 // ownFile stands for a file of its own for each proxy, since only one process at a time
-// can have one; start makes the path.
+// can have one; write makes the path.
 const ownFile = "%OWN FILE%"
 
 func file() storage { return fileAt(ownFile) }
