@@ -22,6 +22,8 @@ else
 	export CGO_ENABLED=1
 fi
 
+[ $# = 0 ] || exec go test "${race[@]}" -shuffle=on "$@"
+
 # One package at a time: those with real servers are busy enough, and sensitive to time.
-[ $# -gt 0 ] || set -- -p 1 ./...
-exec go test "${race[@]}" -shuffle=on "$@"
+go test "${race[@]}" -shuffle=on -p 1 ./...
+exec go -C test/deploy test "${race[@]}" -shuffle=on -p 1 ./...

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,21 +18,51 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	var listen string
+	var listen, api string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work: a sample payments API with the proxy in front of it",
 		Long: `Start a sample payments API, which charges once for every request it sees, and the
-proxy in front of it, and print commands to try. Nothing is left behind.`,
+proxy in front of it, and print commands to try. Nothing is left behind. With --api
+only the sample API is started, as something to put behind a proxy of your own.`,
 		Args: cobra.NoArgs,
 		RunE: running(func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context(), func() { os.Exit(exitFailure) })
 			defer stop()
+			if api != "" {
+				return serveSample(ctx, cmd.OutOrStdout(), api)
+			}
 			return demo(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), listen)
 		}),
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "`address` of the proxy; if it is taken, a free one is used")
+	cmd.Flags().StringVar(&api, "api", "", "only the sample API, at this `address`")
+	cmd.MarkFlagsMutuallyExclusive("listen", "api")
 	return cmd
+}
+
+// serveSample serves the sample API alone until ctx ends.
+func serveSample(ctx context.Context, stdout io.Writer, address string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("start sample API: %w", err)
+	}
+	api := newSample(stdout)
+	fmt.Fprintf(stdout, "The sample payments API listens on http://%s/payments.\n", l.Addr())
+	stopped := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxSlow)
+		defer cancel()
+		stopped <- api.Shutdown(grace)
+	})
+	if err := api.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve sample API: %w", err)
+	}
+	return <-stopped
+}
+
+func newSample(stdout io.Writer) *http.Server {
+	return &http.Server{Handler: (&paymentsAPI{out: stdout}).handler(), ReadHeaderTimeout: 10 * time.Second}
 }
 
 // demo serves the sample API and the proxy until ctx ends.
@@ -40,7 +71,7 @@ func demo(ctx context.Context, stdout, stderr io.Writer, listen string) error {
 	if err != nil {
 		return fmt.Errorf("start sample upstream: %w", err)
 	}
-	api := &http.Server{Handler: (&paymentsAPI{out: stdout}).handler(), ReadHeaderTimeout: 10 * time.Second}
+	api := newSample(stdout)
 	go api.Serve(upstream) //nolint:errcheck // it ends by Close only
 	defer api.Close()
 
