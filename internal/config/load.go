@@ -52,6 +52,10 @@ func Load(from Sources) (*Config, error) {
 		name = from.File
 	}
 	root, faults := document(name, data)
+	if from.File != "" && len(faults) == 0 && (root == nil || root.kind == null) {
+		faults = []Fault{{Origin{name, 1, 1}, "", "is empty, as a file that was cut off is; a configuration that guards nothing says `routes: []`"}}
+		root = nil
+	}
 	cfg := Default()
 	d := &decoder{
 		lookup:  os.LookupEnv,
