@@ -26,12 +26,12 @@ func (c *Config) Warnings(environment []string) []Fault {
 	if inKubernetes(environment) && slices.ContainsFunc(c.Routes, enforces) {
 		found = append(found, below("store", c.Store.WarningsAmongReplicas())...)
 	}
-	warnings := make([]Fault, len(found))
-	for i, f := range found {
+	warnings := c.misspelt(environment)
+	for _, f := range found {
 		path := c.given(f.Path)
-		warnings[i] = Fault{placeOf(c.origins, path), path, f.Message}
+		warnings = append(warnings, Fault{placeOf(c.origins, path), path, f.Message})
 	}
-	return sorted(append(warnings, c.misspelt(environment)...))
+	return sorted(warnings)
 }
 
 func inKubernetes(environment []string) bool {
