@@ -1,0 +1,255 @@
+//go:build unix
+
+package documents
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// root is the repository, bin in it what its documents tell people to build.
+var root string
+
+func TestMain(m *testing.M) {
+	var err error
+	if root, err = filepath.Abs("../.."); err == nil {
+		build := exec.Command("make", "build")
+		build.Dir = root
+		var out []byte
+		if out, err = build.CombinedOutput(); err != nil {
+			err = fmt.Errorf("make build: %w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// documents are those for people.
+func documents(t *testing.T) []string {
+	t.Helper()
+	names := []string{"README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"}
+	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(found) < 8 {
+		t.Fatal(found, err)
+	}
+	for _, f := range found {
+		names = append(names, "docs/"+filepath.Base(f))
+	}
+	return names
+}
+
+// untested are all the blocks that are not tried out: a new one must be argued for here.
+var untested = []string{
+	"ARCHITECTURE.md: text untested: a drawing",
+	"ARCHITECTURE.md: text untested: a drawing",
+	"CONTRIBUTING.md: sh untested: takes many minutes, and CI runs it",
+	"CONTRIBUTING.md: go untested: a template",
+	"README.md: sh untested: this test is part of it",
+}
+
+// before are commands that make what a document takes for granted. What they write into the
+// file key_hash is meant wherever the document shows the hash of a key.
+var before = map[string]string{
+	// A payment of a minute, and what tells its state.
+	"docs/control-api.md": `
+head -c 32 /dev/urandom | base64 >/run/secrets/idem-control
+cat >idemproxy.yaml <<END
+upstream: {url: "http://127.0.0.1:3000"}
+control: {listen: "127.0.0.1:9091", token_file: /run/secrets/idem-control}
+routes: [{name: payments, path: /payments}]
+END
+idemproxy demo --api 127.0.0.1:3000
+idemproxy serve -c idemproxy.yaml
+curl -s 'http://127.0.0.1:8080/payments?slow=30s' -H 'Idempotency-Key: order-17' -d '{"amount": 1}' >slow 2>&1 &
+until idemproxy keys list -c idemproxy.yaml --control http://127.0.0.1:9091 --token-file /run/secrets/idem-control --json | grep -oE '"key_hash": ?"[^"]+"' | cut -d '"' -f 4 | grep . >key_hash; do sleep 0.1; done
+`,
+	// Two payments with an unknown outcome, one with the hash and one with the key that is shown.
+	"docs/operations.md": `
+head -c 32 /dev/urandom | base64 >/run/secrets/idem-k1
+head -c 32 /dev/urandom | base64 >/run/secrets/idem-k2
+cat >idemproxy.yaml <<END
+upstream: {url: "http://127.0.0.1:3000", response_timeout: 100ms}
+store: {type: redis, redis: {url: "redis://127.0.0.1:6379/0"}}
+routes: [{name: payments, path: "/{rest...}", identity_header: X-Account}]
+END
+echo '{"amount": 1}' >payment.json
+idemproxy demo --api 127.0.0.1:3000
+idemproxy serve -c idemproxy.yaml
+curl -s 'http://127.0.0.1:8080/payments?slow=1s' -H 'X-Account: acme' -H 'Idempotency-Key: order-16' -d '{"amount": 1}' | grep upstream_timeout
+idemproxy keys list -c idemproxy.yaml --state unknown --json | grep -oE '"key_hash": ?"[^"]+"' | cut -d '"' -f 4 | grep . >key_hash
+curl -s 'http://127.0.0.1:8080/payments?slow=1s' -H 'X-Account: acme' -H 'Idempotency-Key: order-17' -d '{"amount": 1}' | grep upstream_timeout
+`,
+}
+
+// TestDocuments reads every document as its reader does: the commands are run, one after the
+// other, the configurations used, the answers compared.
+func TestDocuments(t *testing.T) {
+	need(t, "curl")
+	var skipped []string
+	names := documents(t)
+	for _, name := range names {
+		for _, b := range blocks(t, name) {
+			if strings.HasPrefix(b.mark, "untested: ") {
+				skipped = append(skipped, name+": "+b.info)
+				named(t, b)
+			}
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			follow(t, name)
+		})
+	}
+	want := slices.Clone(untested)
+	slices.Sort(want)
+	slices.Sort(skipped)
+	if !slices.Equal(skipped, want) {
+		t.Errorf("blocks that are not tried out:\n%s\nwant\n%s", strings.Join(skipped, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// follow does what a document says.
+func follow(t *testing.T, name string) {
+	s := newSession(t)
+	if script := before[name]; script != "" {
+		s.run(block{place: "before " + name, text: script})
+		if hash, err := os.ReadFile(filepath.Join(s.dir, "key_hash")); err == nil {
+			s.replace["47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"] = strings.TrimSpace(string(hash))
+		}
+	}
+	for _, b := range blocks(t, name) {
+		switch {
+		case strings.HasPrefix(b.mark, "untested: "):
+		case strings.HasPrefix(b.mark, "elsewhere: make "):
+			elsewhere(t, b)
+		case b.info == "sh":
+			s.run(b)
+		case b.info == "yaml":
+			s.configure(b)
+		case b.info == "yaml fragment":
+			s.fragment(b)
+		case b.info == "text" || b.info == "json":
+			if !answers(b.text, s.output) || !s.samePayments(b.text, s.output) {
+				t.Errorf("%s: the answer is\n%s\nshown is\n%s%s", b.place, s.output, b.text, s.log())
+			}
+		case programs[b.info].with != "":
+			s.program(b)
+		case b.info == "redis":
+			s.redis(b)
+		default:
+			t.Errorf("%s: what is a block marked %q? CONTRIBUTING.md says which there are", b.place, b.info)
+		}
+	}
+}
+
+// fragment checks a part of a configuration.
+func (s *session) fragment(b block) {
+	whole := b.text
+	for _, section := range []string{"upstream: {url: \"http://127.0.0.1:3000\"}", "routes: [{name: orders, path: /orders}]"} {
+		key, _, _ := strings.Cut(section, " ")
+		if !regexp.MustCompile(`(?m)^` + key).MatchString(whole) {
+			whole += section + "\n"
+		}
+	}
+	file := filepath.Join(s.t.TempDir(), "fragment.yaml")
+	if err := os.WriteFile(file, []byte(s.here(whole)), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.execute(b, "idemproxy validate "+file, new(strings.Builder))
+}
+
+// programs are languages of whole programs, and what runs them.
+var programs = map[string]struct{ file, with string }{
+	"go":         {"client.go", "go run"},
+	"python":     {"client.py", "python3"},
+	"javascript": {"client.mjs", "node"},
+}
+
+// program runs one; like commands it prints what a following block may show.
+func (s *session) program(b block) {
+	p := programs[b.info]
+	tool, _, _ := strings.Cut(p.with, " ")
+	need(s.t, tool)
+	if err := os.WriteFile(filepath.Join(s.dir, p.file), []byte(s.here(b.text)), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	var out strings.Builder
+	s.execute(b, p.with+" "+p.file, &out)
+	s.output = out.String()
+}
+
+// redis sends commands, each a line, to a Redis.
+func (s *session) redis(b block) {
+	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(s.port("6379")))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	for line := range strings.Lines(b.text) {
+		answer := make([]byte, 200)
+		if _, err := fmt.Fprintf(conn, "%s\r\n", strings.TrimSpace(line)); err != nil {
+			s.t.Fatal(err)
+		}
+		n, err := conn.Read(answer)
+		if err != nil || !strings.HasPrefix(string(answer[:n]), "+OK") {
+			s.t.Errorf("%s: %s: %s, %v", b.place, line, answer[:n], err)
+		}
+	}
+}
+
+// elsewhere checks that a block is one for tools that this test hasn't got, and that what
+// tries it out exists.
+func elsewhere(t *testing.T, b block) {
+	isTarget(t, b, strings.TrimPrefix(b.mark, "elsewhere: make "))
+	deployed := regexp.MustCompile(`(?m)^(apiVersion|services|image|replicaCount|[a-zA-Z]+): *`)
+	if b.lang == "yaml" && deployed.MatchString(b.text) && !regexp.MustCompile(`(?m)^(upstream|routes):`).MatchString(b.text) {
+		return
+	}
+	if b.lang != "sh" {
+		t.Errorf("%s: only commands, and YAML that is not ours, are tried out elsewhere", b.place)
+	}
+	joined := strings.ReplaceAll(b.text, "\\\n", " ")
+	for line := range strings.Lines(joined) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" || strings.HasPrefix(line, " ") {
+			continue
+		}
+		if !slices.Contains([]string{"docker", "helm", "kubectl", "systemctl", "sudo", "journalctl"}, words[0]) {
+			t.Errorf("%s: %s could be tried out here", b.place, words[0])
+		}
+	}
+}
+
+// named checks that what an untested block names exists.
+func named(t *testing.T, b block) {
+	for _, m := range regexp.MustCompile(`(?m)^make ([a-z-]+)`).FindAllStringSubmatch(b.text, -1) {
+		isTarget(t, b, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)(?:^| )((?:\./|scripts/|\.ci/)[\w./-]+)`).FindAllStringSubmatch(b.text, -1) {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("%s: %v", b.place, err)
+		}
+	}
+}
+
+func isTarget(t *testing.T, b block, target string) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).Match(makefile) {
+		t.Errorf("%s: the Makefile has no target %s", b.place, target)
+	}
+}
