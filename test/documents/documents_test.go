@@ -62,7 +62,11 @@ var untested = []string{
 // before are commands that make what a document takes for granted. What they write into the
 // file key_hash is meant wherever the document shows the hash of a key.
 var before = map[string]string{
-	// A payment of a minute, and what tells its state.
+	"docs/cookbook.md": `
+openssl rand -hex 32 >/run/secrets/idem-k1
+openssl rand -hex 32 >/run/secrets/idem-k2
+`,
+	// A payment that takes long, and what tells its state.
 	"docs/control-api.md": `
 head -c 32 /dev/urandom | base64 >/run/secrets/idem-control
 cat >idemproxy.yaml <<END
@@ -185,7 +189,8 @@ func (s *session) program(b block) {
 		s.t.Fatal(err)
 	}
 	var out strings.Builder
-	s.execute(b, p.with+" "+p.file, &out)
+	script := p.with + " '" + filepath.Join(s.dir, p.file) + "'" // go: with the modules of the repository
+	s.execute(b, script, &out)
 	s.output = out.String()
 }
 

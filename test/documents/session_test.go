@@ -71,12 +71,18 @@ func (s *session) here(text string) string {
 	})
 }
 
-// port is the one that stands for a port of the document. Redis is started when it is named.
+// port is the one that stands for a port of the document. Services are started when they
+// are named: Redis on 6379, an application on 8000, a gRPC service on 50051.
 func (s *session) port(number string) int {
 	if s.ports[number] == 0 {
 		s.ports[number] = freePort(s.t)
-		if number == "6379" {
+		switch number {
+		case "6379":
 			s.startRedis(s.ports[number])
+		case "8000":
+			serveNumbers(s.t, s.ports[number])
+		case "50051":
+			serveTill(s.t, s.ports[number])
 		}
 	}
 	return s.ports[number]
