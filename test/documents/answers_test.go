@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"testing"
 )
 
 // volatile is what differs from one run to the next, and what stands for it.
@@ -64,4 +65,27 @@ func (s *session) samePayments(shown, output string) bool {
 		s.payments[p] = there[i]
 	}
 	return true
+}
+
+// TestAnswers: what is shown is compared, not waved through.
+func TestAnswers(t *testing.T) {
+	for _, test := range []struct {
+		shown, output string
+		same          bool
+	}{
+		{`{"charges": 2}`, `{"charges":2}`, true},
+		{`{"charges":2}`, `{"charges":3}`, false},
+		{"201\n…\nDate: Mon, 30 Nov 2026 18:58:19 GMT\n", "201\nServer: x\nDate: Tue, 01 Dec 2026 00:00:00 GMT\n", true},
+		{"201\n", "201\nmore\n", false},
+		{"", "an answer", false},
+		{"{…}", "{}", true},
+	} {
+		if answers(test.shown, test.output) != test.same {
+			t.Errorf("%q for %q: want %t", test.shown, test.output, test.same)
+		}
+	}
+	s := &session{payments: map[string]string{}}
+	if !s.samePayments("pay_aaaaaaaaaa", "pay_bbbbbbbbbb") || s.samePayments("pay_aaaaaaaaaa", "pay_cccccccccc") {
+		t.Error("a replay may have another payment than its first answer")
+	}
 }

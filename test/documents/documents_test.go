@@ -3,6 +3,7 @@
 package documents
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -16,13 +17,26 @@ import (
 	"time"
 )
 
-// root is the repository, bin in it what its documents tell people to build.
-var root string
+var (
+	root string // the repository
+	bin  string // a directory with the program
+)
 
 func TestMain(m *testing.M) {
-	var err error
+	os.Exit(run(m))
+}
+
+// run makes the program as people do, and takes a copy: README.md makes it again.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "idemproxy-documents-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	bin = dir
 	if root, err = filepath.Abs("../.."); err == nil {
-		build := exec.Command("make", "build")
+		build := exec.Command("bash", "-c", `make build && cp bin/idemproxy "$0"`, bin)
 		build.Dir = root
 		var out []byte
 		if out, err = build.CombinedOutput(); err != nil {
@@ -31,9 +45,9 @@ func TestMain(m *testing.M) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(m.Run())
+	return m.Run()
 }
 
 // documents are those for people.
@@ -107,7 +121,9 @@ func TestDocuments(t *testing.T) {
 		for _, b := range blocks(t, name) {
 			if strings.HasPrefix(b.mark, "untested: ") {
 				skipped = append(skipped, name+": "+b.info)
-				named(t, b)
+				if err := named(b); err != nil {
+					t.Errorf("%s: %v", b.place, err)
+				}
 			}
 		}
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +152,9 @@ func follow(t *testing.T, name string) {
 		switch {
 		case strings.HasPrefix(b.mark, "untested: "):
 		case strings.HasPrefix(b.mark, "elsewhere: make "):
-			elsewhere(t, b)
+			if err := elsewhere(b); err != nil {
+				t.Errorf("%s: %v", b.place, err)
+			}
 		case b.info == "sh":
 			s.run(b)
 		case b.info == "yaml":
@@ -216,45 +234,85 @@ func (s *session) redis(b block) {
 
 // elsewhere checks that a block is one for tools that this test hasn't got, and that what
 // tries it out exists.
-func elsewhere(t *testing.T, b block) {
-	isTarget(t, b, strings.TrimPrefix(b.mark, "elsewhere: make "))
-	deployed := regexp.MustCompile(`(?m)^(apiVersion|services|image|replicaCount|[a-zA-Z]+): *`)
-	if b.lang == "yaml" && deployed.MatchString(b.text) && !regexp.MustCompile(`(?m)^(upstream|routes):`).MatchString(b.text) {
-		return
+func elsewhere(b block) error {
+	if err := isTarget(strings.TrimPrefix(b.mark, "elsewhere: make ")); err != nil {
+		return err
 	}
-	if b.lang != "sh" {
-		t.Errorf("%s: only commands, and YAML that is not ours, are tried out elsewhere", b.place)
-	}
-	joined := strings.ReplaceAll(b.text, "\\\n", " ")
-	for line := range strings.Lines(joined) {
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" || strings.HasPrefix(line, " ") {
-			continue
+	switch b.lang {
+	case "yaml":
+		if regexp.MustCompile(`(?m)^(upstream|routes|defaults|store):`).MatchString(b.text) {
+			return errors.New("this configuration could be tried out here")
 		}
-		if !slices.Contains([]string{"docker", "helm", "kubectl", "systemctl", "sudo", "journalctl"}, words[0]) {
-			t.Errorf("%s: %s could be tried out here", b.place, words[0])
+	case "sh":
+		for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", " ")) {
+			words := strings.Fields(line)
+			if len(words) > 0 && words[0] != "#" && !slices.Contains(tools, words[0]) {
+				return fmt.Errorf("%s could be tried out here", words[0])
+			}
 		}
+	default:
+		return errors.New("only commands and YAML are tried out elsewhere")
 	}
+	return nil
 }
+
+// tools are those that need more than this test has got.
+var tools = []string{"docker", "helm", "kubectl", "systemctl"}
+
+var (
+	targets = regexp.MustCompile(`(?m)^make ([a-z-]+)`)
+	files   = regexp.MustCompile(`(?m)(?:^| )((?:\./|scripts/|\.ci/)[\w./-]+)`)
+)
 
 // named checks that what an untested block names exists.
-func named(t *testing.T, b block) {
-	for _, m := range regexp.MustCompile(`(?m)^make ([a-z-]+)`).FindAllStringSubmatch(b.text, -1) {
-		isTarget(t, b, m[1])
-	}
-	for _, m := range regexp.MustCompile(`(?m)(?:^| )((?:\./|scripts/|\.ci/)[\w./-]+)`).FindAllStringSubmatch(b.text, -1) {
-		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
-			t.Errorf("%s: %v", b.place, err)
+func named(b block) error {
+	for _, m := range targets.FindAllStringSubmatch(b.text, -1) {
+		if err := isTarget(m[1]); err != nil {
+			return err
 		}
 	}
+	for _, m := range files.FindAllStringSubmatch(b.text, -1) {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func isTarget(t *testing.T, b block, target string) {
+func isTarget(target string) error {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).Match(makefile) {
-		t.Errorf("%s: the Makefile has no target %s", b.place, target)
+		return fmt.Errorf("the Makefile has no target %s", target)
+	}
+	return nil
+}
+
+// TestMarks: a block doesn't escape by its mark.
+func TestMarks(t *testing.T) {
+	for _, test := range []struct {
+		mark, text string
+		fine       bool
+	}{
+		{"sh elsewhere: make test", "docker run x \\\n  --rm\nkubectl get pods\n", true},
+		{"sh elsewhere: make nothing", "docker run x\n", false},
+		{"sh elsewhere: make test", "docker run x\ncurl -s localhost\n", false},
+		{"yaml elsewhere: make test", "services:\n  redis: {}\n", true},
+		{"yaml elsewhere: make test", "upstream:\n  url: http://127.0.0.1:3000\n", false},
+		{"text elsewhere: make test", "fine\n", false},
+	} {
+		b := block{info: test.mark, text: test.text}
+		b.lang, b.mark, _ = strings.Cut(b.info, " ")
+		if err := elsewhere(b); (err == nil) != test.fine {
+			t.Errorf("%s, %q: %v", test.mark, test.text, err)
+		}
+	}
+	if err := named(block{text: "make nothing\n"}); err == nil {
+		t.Error("a target that isn't there is let pass")
+	}
+	if err := named(block{text: "bash scripts/nothing.sh\n"}); err == nil {
+		t.Error("a script that isn't there is let pass")
 	}
 }

@@ -38,7 +38,7 @@ type session struct {
 func newSession(t *testing.T) *session {
 	s := &session{t: t, dir: t.TempDir(), ports: map[string]int{}, payments: map[string]string{}}
 	s.replace = map[string]string{"/run/secrets/": s.dir + "/secrets/", "/var/lib/idemproxy/": s.dir + "/"}
-	for name, to := range map[string]string{"bin": filepath.Join(root, "bin"), "configs": filepath.Join(root, "configs")} {
+	for name, to := range map[string]string{"bin": bin, "configs": filepath.Join(root, "configs")} {
 		if err := os.Symlink(to, filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
 		}
