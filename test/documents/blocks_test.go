@@ -63,10 +63,11 @@ func prose(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(string(content), "")
+	return fenced.ReplaceAllString(string(content), "")
 }
 
 var (
+	fenced   = regexp.MustCompile("(?m)^ *```(?s:.*?)\n *```$")
 	headings = regexp.MustCompile(`(?m)^#+ .*$`)
 	links    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 )

@@ -38,7 +38,6 @@ func serveNumbers(t *testing.T, port int) {
 // serveTill serves gRPC: shop.Till's Pay answers each call with its number.
 func serveTill(t *testing.T, port int) {
 	var n atomic.Int32
-	//nolint:revive // the order of grpc.MethodHandler
 	pay := func(_ any, _ context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		in := new(wrapperspb.StringValue)
 		if err := read(in); err != nil {

@@ -198,11 +198,12 @@ func (s *session) background(line string) *service {
 		return s.server
 	}
 	port := s.port("8080")
-	if m := listens.FindStringSubmatch(line); m != nil && m[1] != strconv.Itoa(port) { // a second replica
-		other, _ := strconv.Atoi(m[1])
-		o := s.start(line, other)
-		s.others = append(s.others, o)
-		return o
+	if m := listens.FindStringSubmatch(line); m != nil {
+		if other, _ := strconv.Atoi(m[1]); other != port { // a second replica
+			o := s.start(line, other)
+			s.others = append(s.others, o)
+			return o
+		}
 	}
 	s.server.stop()
 	if s.server != nil && strings.Contains(s.server.line, "make run") {
