@@ -5,6 +5,7 @@ package documents
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -88,13 +89,33 @@ func (s *session) port(number string) int {
 	return s.ports[number]
 }
 
+var ports struct {
+	sync.Mutex
+	given map[int]bool
+}
+
+// freePort is one that no session has, below those that the kernel gives to connections.
 func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.given == nil {
+		ports.given = map[int]bool{}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 10_000 {
+		port := 30_000 + rand.IntN(2_700)
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			continue
+		}
+		l.Close()
+		if ports.given[port] {
+			continue
+		}
+		ports.given[port] = true
+		return port
+	}
+	t.Fatal("no free port")
+	return 0
 }
 
 func (s *session) startRedis(port int) {
@@ -120,7 +141,8 @@ func (s *session) command(ctx context.Context, line string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+s.dir+"/bin:"+os.Getenv("PATH"), "NO_COLOR=1", "CURL_HOME="+s.dir)
 	// What a configuration doesn't say would be the ports that documents name.
 	cmd.Env = append(cmd.Env, "IDEMPROXY_SERVER_LISTEN=127.0.0.1:"+strconv.Itoa(s.port("8080")),
-		"IDEMPROXY_ADMIN_LISTEN=127.0.0.1:"+strconv.Itoa(s.port("9090")))
+		"IDEMPROXY_ADMIN_LISTEN=127.0.0.1:"+strconv.Itoa(s.port("9090")),
+		"IDEMPROXY_STORE_TIMEOUT=5s") // the machine may be busy
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
