@@ -19,8 +19,11 @@ import (
 	"time"
 )
 
-// patience bounds what should take a moment; a machine may be busy.
-const patience = 60 * time.Second
+// What should take a moment, and what compiles, on a machine that may be busy.
+const (
+	patience = time.Minute
+	building = 10 * time.Minute
+)
 
 // A session is a reader who does what a document says, from its beginning to its end, in a
 // directory that has bin/idemproxy and configs.
@@ -181,10 +184,11 @@ func (s *session) execute(b block, script string, out *strings.Builder) {
 	if strings.TrimSpace(script) == "" {
 		return
 	}
+	limit := patience
 	if regexp.MustCompile(`(?m)^(make|go) `).MatchString(script) { // of the repository
-		script = "cd '" + root + "'\n" + script
+		script, limit = "cd '"+root+"'\n"+script, building
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
 	cmd := s.command(ctx, script)
 	var both bytes.Buffer
@@ -266,15 +270,16 @@ func (s *session) start(line string, port int) *service {
 	s.t.Helper()
 	// Not by s.t.Context: that ends before the cleanup, which stops it in order.
 	v := &service{line: line, port: port, cmd: s.command(context.Background(), "exec "+line), out: &lines{}, done: make(chan error, 1)}
+	limit := patience
 	if port == 0 {
-		v.cmd = s.command(context.Background(), line)
+		v.cmd, limit = s.command(context.Background(), line), building
 	}
 	v.cmd.Stdout, v.cmd.Stderr = v.out, v.out
 	if err := v.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 	go func() { v.done <- v.cmd.Wait() }()
-	for end := time.Now().Add(patience); time.Now().Before(end) && len(v.done) == 0; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(limit); time.Now().Before(end) && len(v.done) == 0; time.Sleep(20 * time.Millisecond) {
 		if m := told.FindStringSubmatch(v.out.String()); port == 0 && m != nil {
 			v.port, _ = strconv.Atoi(m[1])
 			return v
