@@ -21,6 +21,9 @@ need() {
 	echo curl curl
 	echo h2load nghttp2-client
 	echo promtool prometheus
+	echo openssl openssl
+	echo python3 python3
+	echo node nodejs
 }
 
 cache=$PWD/.cache/services

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,7 +19,10 @@ import (
 )
 
 // A till is a gRPC service: Pay is unary, Count answers each message of a stream.
-type till struct{ paid, counted atomic.Int32 }
+type till struct {
+	paid, counted atomic.Int32
+	began, goOn   chan struct{} // for the call "slow"
+}
 
 //nolint:revive // the order of grpc.MethodHandler
 func (s *till) pay(_ any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -28,6 +33,14 @@ func (s *till) pay(_ any, ctx context.Context, read func(any) error, _ grpc.Unar
 	n := s.paid.Add(1)
 	_ = grpc.SetHeader(ctx, metadata.Pairs("x-head", "h"))
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("x-tail", itoa(int(n)), "x-blob-bin", allBytes()))
+	if in.Value == "slow" {
+		s.began <- struct{}{}
+		select {
+		case <-s.goOn:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
 	if in.Value == "too much" {
 		return nil, status.Error(codes.FailedPrecondition, "the account is empty: 100% ✗")
 	}
@@ -58,7 +71,7 @@ func newTill(t *testing.T) (s *till, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &till{}
+	s = &till{began: make(chan struct{}, 9), goOn: make(chan struct{})}
 	server := grpc.NewServer()
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "shop.Till", HandlerType: (*any)(nil),
@@ -114,6 +127,46 @@ func TestFaithfulUnaryGRPC(t *testing.T) {
 			t.Errorf("%d calls were executed, want 2", got)
 		}
 	})
+}
+
+// A client that gives up by cancelling ends its waiting, not the call: its retry finds the
+// answer. A deadline ends the call too, for the service hears of it: it is not executed again,
+// and what a retry gets is that it is over, or that nobody knows. (docs/cookbook.md tells it.)
+func TestFaithfulGRPCGivingUp(t *testing.T) {
+	t.Parallel()
+	till, addr := newTill(t)
+	p := start(t, setup{store: memory(), upstream: "h2c://" + addr, routes: `  - {name: pay, path: /shop.Till/Pay, in_flight: wait}`})
+	conn := p.grpc(t)
+	call := func(ctx context.Context) (string, error) {
+		out := new(wrapperspb.StringValue)
+		err := conn.Invoke(ctx, "/shop.Till/Pay", wrapperspb.String("slow"), out)
+		return out.Value, err
+	}
+
+	late := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", newKey())
+	short, cancel := context.WithTimeout(late, 5*time.Second)
+	defer cancel()
+	if _, err := call(short); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("with a deadline: %v", err)
+	}
+	<-till.began
+	if _, err := call(late); status.Code(err) != codes.DeadlineExceeded && !strings.Contains(status.Convert(err).Message(), "outcome_unknown") {
+		t.Errorf("after a deadline: %v", err)
+	}
+
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", newKey())
+	patient, giveUp := context.WithCancel(ctx)
+	go func() {
+		<-till.began
+		giveUp()
+	}()
+	if _, err := call(patient); status.Code(err) != codes.Canceled {
+		t.Errorf("cancelled: %v", err)
+	}
+	close(till.goOn)
+	if got, err := call(ctx); err != nil || got != "slow 2" || till.paid.Load() != 2 {
+		t.Errorf("after cancelling: %q, %v, %d calls executed", got, err, till.paid.Load())
+	}
 }
 
 // Streams pass in both directions, message by message.
