@@ -10,10 +10,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docs bench fuzz clean
+.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs bench fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Without symbols for debuggers, and without golang.org/x/net/trace, which gRPC would bring
 # along: it uses text/template, for which the linker keeps every method. 24 MB, not 50.
@@ -61,6 +61,9 @@ tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
 
 check-deploy: ## check and test the alerts, and the dashboard's queries, with promtool
 	scripts/check-deploy.sh
+
+docker-e2e: ## build the image and run the compose files on a real Docker engine
+	scripts/docker-e2e.sh
 
 docs: build ## write manual pages and shell completions to dist/
 	bin/idemproxy man dist/man/man1

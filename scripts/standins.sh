@@ -75,6 +75,7 @@ make_postgres() {
 	for file in "$lib"/bin/* "$lib"/lib/*.so; do [[ $file == *llvmjit* ]] || libraries "$file"; done
 	folder 70 /var/lib/postgresql/data
 	folder 70 /var/run/postgresql
+	chmod 3777 "$root/var/run/postgresql" # as in the real image
 	cat >"$root/usr/local/bin/entrypoint" <<-'SCRIPT'
 		#!/bin/sh
 		set -e

@@ -285,7 +285,10 @@ func TestTheServersKeepWhatTheyAcknowledge(t *testing.T) {
 func TestTheProxiesAreAlike(t *testing.T) {
 	eachProject(t, func(t *testing.T, p *types.Project) {
 		one, two := p.Services["proxy-1"], p.Services["proxy-2"]
-		one.Name, two.Name = "", ""
+		if one.Hostname != "proxy-1" || two.Hostname != "proxy-2" {
+			t.Errorf("logs call them %q and %q", one.Hostname, two.Hostname)
+		}
+		one.Name, two.Name, one.Hostname, two.Hostname = "", "", "", ""
 		if !reflect.DeepEqual(one, two) {
 			t.Errorf("they differ:\n%+v\n%+v", one, two)
 		}
