@@ -36,16 +36,13 @@ cleanup() {
 	local code=$?
 	set +e
 	[ ${#files[@]} = 0 ] || compose down -v -t 5 >>"$work/log" 2>&1
-	if [ -n "$engine" ]; then
-		kill "$engine"
-		while kill -0 "$engine" 2>/dev/null; do sleep 0.1; done
-		[ -n "${had_bridge:-}" ] || ip link delete docker0 2>/dev/null
-	fi
+	[ -z "$engine" ] || stop_engine
 	[ $code = 0 ] || { echo "the last lines of what Docker said:"; tail -n 40 "$work"/*log; } >&2
 	rm -rf "$work"
 	exit $code
 }
 trap cleanup EXIT
+trap 'exit 130' INT TERM
 
 # --- the engine
 
@@ -88,6 +85,16 @@ start_engine() {
 	say "engine: our own, in $work"
 	heading "stand-ins for the images that a registry would have"
 	scripts/standins.sh
+}
+
+# Without its engine a network's bridge would stay behind.
+stop_engine() {
+	local bridges
+	bridges=$(docker network ls -q --filter driver=bridge --filter type=custom | sed 's/^/br-/')
+	[ -n "${had_bridge:-}" ] || bridges+=" docker0"
+	kill "$engine"
+	while kill -0 "$engine" 2>/dev/null; do sleep 0.1; done
+	for bridge in $bridges; do ip link delete "$bridge" 2>/dev/null; done
 }
 
 # compose runs the project of `files`. Old versions know no `name`, and the port may be

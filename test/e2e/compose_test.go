@@ -54,8 +54,9 @@ func compose(t *testing.T) *composition {
 	c.startRedis()
 	c.startLegacy()
 	for i := range c.proxies {
-		c.proxies[i] = c.newProxy(fmt.Sprintf("proxy-%d", i+1))
-		c.proxies[i].waitReady()
+		name := fmt.Sprintf("proxy-%d", i+1)
+		c.proxies[i] = c.newProxy(name)
+		eventually(t, "healthy", func() bool { return c.healthy(name, c.proxies[i].environment) })
 	}
 	c.startEntry()
 	t.Cleanup(c.end)
@@ -116,10 +117,23 @@ func (c *composition) startLegacy() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(c.t, "answering", func() bool {
-		res, err := exchange(c.legacy, request{method: "GET", target: "/payments"})
-		return err == nil && res.status == 200
-	})
+	eventually(c.t, "healthy", func() bool { return c.healthy("legacy", nil) })
+}
+
+// healthy runs the check by which Docker knows that a service is, which is our program too.
+func (c *composition) healthy(name string, environment []string) bool {
+	c.t.Helper()
+	check := c.services[name].HealthCheck.Test
+	if len(check) < 2 || check[0] != "CMD" || check[1] != "/idemproxy" {
+		c.t.Fatalf("compose.yaml checks %s by %q", name, check)
+	}
+	var args []string
+	for _, arg := range check[2:] {
+		args = append(args, strings.Replace(arg, "127.0.0.1:3000", c.legacy, 1))
+	}
+	cmd := command(args...)
+	cmd.Env = append(cmd.Env, environment...)
+	return cmd.Run() == nil
 }
 
 // newProxy starts a proxy; it need not be ready yet.
@@ -296,6 +310,7 @@ func TestComposeRedisCrashes(t *testing.T) {
 	first := c.send(req).fresh(t, 201)
 
 	c.redis.kill()
+	eventually(t, "noticed by Docker", func() bool { return !c.healthy("proxy-1", c.proxies[0].environment) })
 	eventually(t, "noticed by the entry", func() bool {
 		return strings.Contains(c.entry.log.String(), "backend ready has no server available")
 	})

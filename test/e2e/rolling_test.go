@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -86,7 +87,7 @@ func twiceBy(send func(string, request) (*response, error), addr string, req req
 	if err != nil {
 		return fmt.Errorf("retry: %w", err)
 	}
-	if again.status != 201 || again.get(replayHeader) != "true" || string(again.body) != string(first.body) {
+	if again.status != 201 || again.get(replayHeader) != "true" || !bytes.Equal(again.body, first.body) {
 		return fmt.Errorf("want the replay of %s: %s", first.body, again)
 	}
 	return nil

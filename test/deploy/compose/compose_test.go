@@ -189,7 +189,7 @@ func TestWhoReachesWhom(t *testing.T) {
 			t.Errorf("networks %q, want %q", got, networks[s.Name])
 		}
 		for name := range s.Networks {
-			if bool(p.Networks[name].Internal) != (name != "edge") {
+			if p.Networks[name].Internal != (name != "edge") {
 				t.Errorf("network %s: internal is %v", name, p.Networks[name].Internal)
 			}
 		}
