@@ -7,7 +7,8 @@
 # The engine: the one that answers (DOCKER_HOST, or the usual socket); it pulls the images
 # that the compose files name. Otherwise, as root, a dockerd of its own, in a temporary
 # folder, which knows no registry: there scripts/standins.sh makes those images from this
-# machine's programs. What was started is ended, what was made is removed.
+# machine's programs. What was started is ended, what was made is removed (but, in an
+# engine that was there, the images).
 #
 #   ENTRY_PORT=8180 make docker-e2e        where 8080 is taken
 #   scripts/docker-e2e.sh with_postgres    only a part: with_redis, with_postgres, observed
@@ -25,7 +26,7 @@ files=()  # of the project that runs
 say() { printf '%s\n' "$*"; }
 heading() { printf '\n== %s\n' "$*"; }
 ok() { printf 'ok    %s\n' "$*"; }
-cannot() { printf 'docker-e2e did not run: %s\n' "$*" >&2; exit 1; }
+cannot() { printf 'docker-e2e did not run: %s\n' "$*" >&2; exit 2; }
 wrong() {
 	printf 'WRONG %s\n' "$*" >&2
 	[ ${#files[@]} = 0 ] || compose logs --tail 30 >&2 || true
@@ -37,7 +38,7 @@ cleanup() {
 	set +e
 	[ ${#files[@]} = 0 ] || compose down -v -t 5 >>"$work/log" 2>&1
 	[ -z "$engine" ] || stop_engine
-	[ $code = 0 ] || { echo "the last lines of what Docker said:"; tail -n 40 "$work"/*log; } >&2
+	[ $code != 1 ] || { echo "the last lines of what Docker said:"; tail -n 20 "$work"/*log; } >&2
 	rm -rf "$work"
 	exit $code
 }
@@ -58,8 +59,7 @@ need_tools() {
 	else
 		cannot "neither docker compose nor docker-compose is here (Debian: apt-get install docker-compose)"
 	fi
-	(exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && cannot "port $port is taken here; give another one: ENTRY_PORT=8180 make docker-e2e"
-	return 0
+	! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || cannot "port $port is taken here; give another one: ENTRY_PORT=8180 make docker-e2e"
 }
 
 start_engine() {
