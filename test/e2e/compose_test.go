@@ -39,9 +39,12 @@ type composition struct {
 }
 
 // compose starts everything, in the file's order.
-func compose(t *testing.T) *composition {
+func compose(t *testing.T) *composition { return composeBefore(t, "") }
+
+// composeBefore starts everything before a service of the test's own, at this address.
+func composeBefore(t *testing.T, legacy string) *composition {
 	t.Helper()
-	c := &composition{t: t}
+	c := &composition{t: t, legacy: legacy}
 	text, err := os.ReadFile(filepath.Join(composeFolder, "compose.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +55,9 @@ func compose(t *testing.T) *composition {
 	}
 	c.services = file.Services
 	c.startRedis()
-	c.startLegacy()
+	if legacy == "" {
+		c.startLegacy()
+	}
 	for i := range c.proxies {
 		name := fmt.Sprintf("proxy-%d", i+1)
 		c.proxies[i] = c.newProxy(name)
@@ -299,6 +304,28 @@ func TestComposeOnceForAKey(t *testing.T) {
 		t.Errorf("what is not guarded: %s", got)
 	}
 	c.charged(1)
+}
+
+// The service learns from the entry where a request comes from, not from who sent it; all
+// else reaches it as it was sent.
+func TestComposeWhereACallerComesFrom(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t, created)
+	c := composeBefore(t, up.addr)
+	req := pay(newKey())
+	req.target = "/payments?b=2&a=%2F1"
+	req.header = []string{"X-Forwarded-For: 203.0.113.66", "X-Forwarded-Host: evil.example", "X-Forwarded-Proto: https", "Forwarded: for=203.0.113.66"}
+	c.send(req).fresh(t, 201)
+	got := up.last(t)
+	if strings.Contains(fmt.Sprint(got.header), "203.0.113.66") || strings.Contains(fmt.Sprint(got.header), "evil") || got.header.Get("X-Forwarded-Proto") != "http" {
+		t.Errorf("the service believes a caller: %v", got.header)
+	}
+	if from := got.header.Get("X-Forwarded-For"); !strings.HasPrefix(from, "127.0.0.1") {
+		t.Errorf("X-Forwarded-For: %q", from)
+	}
+	if got.host != "service.example" || got.target != req.target || string(got.body) != req.body || got.header.Get("Idempotency-Key") != req.key {
+		t.Errorf("the service got %s %s %q %v", got.host, got.target, got.body, got.header)
+	}
 }
 
 // Redis crashes: what it acknowledged it still knows. Meanwhile nothing is executed, and
