@@ -126,11 +126,29 @@ healthy() {
 	for service in "$@"; do await "$service healthy" is_healthy "$service"; done
 }
 
+# ready is how docs/deploying.md says to wait; old versions can't.
+ready() {
+	[ "${composer[0]}" != docker ] || quietly compose up -d --wait "$1"
+	healthy "$1"
+}
+
 up() {
 	files=("$@")
 	quietly compose up -d || wrong "compose up of $*"
 	healthy entry
 	ok "up, in the order of health: $(compose ps -q | wc -l) containers"
+	confined
+}
+
+# What the kernel says of their processes.
+confined() {
+	local pid status
+	[ -n "$engine" ] || return 0 # another's engine may be on another machine
+	for pid in $(compose ps -q | xargs docker inspect -f '{{.State.Pid}}'); do
+		status=$(grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs):' "/proc/$pid/status" | cut -f2 | paste -sd' ')
+		[[ $status != 0\ * && $status == *" 0000000000000000 0000000000000000 1" ]] || wrong "user, capabilities and NoNewPrivs of $(cat "/proc/$pid/comm"): $status"
+	done
+	ok "no process is root, has a capability, or can get one"
 }
 down() {
 	quietly compose down -v
@@ -160,7 +178,7 @@ readme_lines() {
 	expect "4. while the first runs: 409" '"code":"in_progress"' "$again"
 	expect "   and then the first one's answer" '"amount":700' "$again"
 	expect "5. no key: 400" '"code":"missing_key"' "$(bash -c "$(readme 5)" 2>/dev/null)"
-	expect "6. six requests to pay later" '{"charges":2}' "$(bash -c "$(readme 6)" 2>/dev/null)"
+	expect "6. six requests to pay, two charges" '{"charges":2}' "$(bash -c "$(readme 6)" 2>/dev/null)"
 	paid=${first##*$'\n'}
 }
 replayed() {
@@ -187,9 +205,9 @@ rolling_restart() {
 	rm -f "$work/stop" "$work"/caller.*
 	for i in 1 2 3 4; do caller "$i" & pids+=($!); done
 	quietly compose restart proxy-1
-	healthy proxy-1
+	ready proxy-1
 	quietly compose up -d --no-deps --force-recreate proxy-2 # as with a new image
-	healthy proxy-2
+	ready proxy-2
 	touch "$work/stop"
 	wait "${pids[@]}"
 	keys=$(cat "$work"/caller.* | wc -l)
@@ -214,7 +232,7 @@ store_away() { # store_away SERVICE
 
 proxy_crash() {
 	local pid before
-	[ -n "$engine" ] || return 0 # another's engine may be on another machine
+	[ -n "$engine" ] || return 0 # see confined
 	before=$(docker inspect -f '{{.RestartCount}}' "$(container proxy-1)")
 	pid=$(docker inspect -f '{{.State.Pid}}' "$(container proxy-1)")
 	kill -9 "$pid"
@@ -249,9 +267,11 @@ with_postgres() {
 
 observed() {
 	heading "compose.observability.yaml"
-	files=(compose.yaml compose.observability.yaml)
-	quietly compose config
-	ok "compose reads it together with compose.yaml"
+	for first in compose.postgres.yaml compose.yaml; do
+		files=("$first" compose.observability.yaml)
+		quietly compose config || wrong "compose config of ${files[*]}"
+		ok "compose reads it together with $first"
+	done
 	quietly compose up -d prometheus entry
 	healthy prometheus entry
 	scraped() { [ "$(curl -sf 'http://127.0.0.1:9092/api/v1/query?query=sum(up)' | grep -c '"2"')" = 1 ]; }
