@@ -25,7 +25,7 @@ build: ## build bin/idemproxy, one static binary
 IMAGE ?= idemproxy:local
 
 image: ## build the container image, IMAGE (idemproxy:local), with Docker
-	DOCKER_BUILDKIT=1 docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
+	DOCKER_BUILDKIT=1 docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .
 
 run: build ## build and run the demo: a sample payments API with the proxy in front
 	bin/idemproxy demo
