@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs bench fuzz clean
+.PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,11 @@ BUILD := -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)'
 
 build: ## build bin/idemproxy, one static binary
 	CGO_ENABLED=0 go build $(BUILD) -o bin/idemproxy ./cmd/idemproxy
+
+IMAGE ?= idemproxy:local
+
+image: ## build the container image, IMAGE (idemproxy:local), with Docker
+	DOCKER_BUILDKIT=1 docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .
 
 run: build ## build and run the demo: a sample payments API with the proxy in front
 	bin/idemproxy demo

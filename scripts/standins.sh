@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Makes stand-ins, from this machine's own programs and their libraries, for the images that
-# deploy/docker names, in the engine of DOCKER_HOST: for machines that reach no registry.
+# Dockerfile and deploy/docker name, in the engine of DOCKER_HOST: for machines that reach no registry.
 # They have what the compose files use of the real ones: the programs, the users, the folders
 # and a busybox for health checks. Only for a throw-away engine: their names are taken.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOTOOLCHAIN=${GOTOOLCHAIN:-go1.27.3} # see the Makefile
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -45,6 +47,21 @@ finish() { # finish IMAGE VERSION CHANGE…
 	for change in "$@"; do changes+=(--change "$change"); done
 	tar -C "$root" -c . | docker import "${changes[@]}" - "$image" >/dev/null
 	echo "$image <- $version"
+}
+
+# The patched Go, and as its only source of modules those that go.mod names.
+make_golang() {
+	local goroot version
+	begin nobody 65534
+	goroot=$(go env GOROOT)
+	version=$(go env GOVERSION)
+	mkdir -p "$root/usr/local/go" "$root/etc/ssl/certs" "$root/root"
+	cp -r "$goroot"/{VERSION,go.env,bin,pkg,src,lib} "$root/usr/local/go/"
+	GOPROXY=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY) GOFLAGS=-modcacherw GOMODCACHE=$work/modules go mod download
+	mv "$work/modules/cache/download" "$root/proxy"
+	cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+	finish "golang:${version#go}-bookworm" "$version" 'ENV PATH=/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin' \
+		'ENV GOPROXY=file:///proxy' 'ENV GOSUMDB=off' 'ENV HOME=/root'
 }
 
 make_redis() {
@@ -100,6 +117,7 @@ make_prometheus() {
 	finish prom/prometheus:v3.5.0 "$(prometheus --version 2>&1 | head -n 1 | cut -d' ' -f1-3)" 'ENTRYPOINT ["prometheus"]'
 }
 
+make_golang
 make_redis
 make_haproxy
 make_postgres

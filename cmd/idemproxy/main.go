@@ -64,6 +64,9 @@ func (f failure) Unwrap() error { return f.error }
 // A usage error is found by a command itself.
 type usageError struct{ error }
 
+// A told error is a wrong configuration that the command has printed in its own way.
+type toldError struct{ error }
+
 // running makes what a command does into what cobra runs: what goes wrong in it is a
 // failure, unless it says otherwise.
 func running(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
@@ -83,6 +86,8 @@ func report(stderr io.Writer, command *cobra.Command, err error) int {
 	switch {
 	case err == nil:
 		return exitFine
+	case errors.As(err, new(toldError)):
+		return exitUsage
 	case errors.As(err, &faults):
 		fmt.Fprintln(stderr, faults)
 		return exitUsage

@@ -104,7 +104,7 @@ func (r *reloader) apply(next *config.Config, why string) (result string, err er
 		result = metrics.ReloadOK
 	}
 	r.log.Info("configuration loaded again", zap.String("because", why), zap.String("result", result), zap.Strings("changed", few(changed)), zap.Int("routes", len(next.Routes)))
-	for _, w := range next.Warnings(os.LookupEnv) {
+	for _, w := range next.Warnings(os.Environ()) {
 		r.log.Warn(w.Message, zap.String("setting", w.Path), zap.Stringer("at", w.Origin))
 	}
 	if restart := slices.DeleteFunc(r.started.Changes(next), config.Reloadable); len(restart) > 0 {

@@ -59,7 +59,7 @@ answers, exit 0. A second signal ends it at once.`,
 // serve wires everything together and serves until ctx ends.
 func serve(ctx context.Context, cfg *config.Config, again *reloader, on occasions) error {
 	log := again.log
-	for _, warning := range cfg.Warnings(os.LookupEnv) {
+	for _, warning := range cfg.Warnings(os.Environ()) {
 		log.Warn(warning.Message, zap.String("setting", warning.Path), zap.Stringer("at", warning.Origin))
 	}
 	sv, err := wire(ctx, cfg, log, again.operations())

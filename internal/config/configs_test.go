@@ -21,7 +21,7 @@ func TestShippedConfigurationsAreRight(t *testing.T) {
 	for _, file := range files {
 		if cfg, err := Load(Sources{File: file}); err != nil {
 			t.Error(err)
-		} else if warnings := cfg.Warnings(noEnvironment); len(warnings) > 0 {
+		} else if warnings := cfg.Warnings(nil); len(warnings) > 0 {
 			t.Errorf("%s: %v", file, warnings)
 		}
 	}

@@ -40,8 +40,9 @@ func readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// Load reads a configuration and checks it. What is wrong with it is an *Error; any
-// other error means that the file could not be read.
+// Load reads a configuration and checks it. What is wrong with it is an *Error, with which
+// comes what could be understood of it, or nil; any other error means that the file could
+// not be read.
 func Load(from Sources) (*Config, error) {
 	name, data := "built-in configuration", []byte(from.Text)
 	if from.File != "" {
@@ -52,6 +53,10 @@ func Load(from Sources) (*Config, error) {
 		name = from.File
 	}
 	root, faults := document(name, data)
+	if from.File != "" && len(faults) == 0 && (root == nil || root.kind == null) {
+		faults = []Fault{{Origin{name, 1, 1}, "", "is empty, as a file that was cut off is; a configuration that guards nothing says `routes: []`"}}
+		root = nil
+	}
 	cfg := Default()
 	d := &decoder{
 		lookup:  os.LookupEnv,
@@ -67,7 +72,7 @@ func Load(from Sources) (*Config, error) {
 	d.all(root, &cfg, from.Flags)
 	d.check(&cfg)
 	if len(d.faults) > 0 {
-		return nil, &Error{Faults: sorted(d.faults)}
+		return &cfg, &Error{Faults: sorted(d.faults)}
 	}
 	return &cfg, nil
 }

@@ -106,8 +106,22 @@ func TestEmptyIsDefault(t *testing.T) {
 		if want := Default(); !reflect.DeepEqual(*got, want) {
 			t.Errorf("%q: got %+v, want %+v", text, *got, want)
 		}
-		if len(got.Warnings(noEnvironment)) != 1 {
+		if len(got.Warnings(nil)) != 1 {
 			t.Errorf("%q: no warning that nothing is guarded", text)
+		}
+	}
+}
+
+// TestAnEmptyFileIsRefused: it may be one that is being written.
+func TestAnEmptyFileIsRefused(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n", "null"} {
+		file := filepath.Join(t.TempDir(), "empty.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(Sources{File: file})
+		if err == nil || !strings.HasPrefix(err.Error(), file+":1:1: is empty") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

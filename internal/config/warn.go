@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -10,9 +11,8 @@ import (
 )
 
 // Warnings are what is allowed and yet probably not meant, each with its place, in the
-// order of the file. They are pure but for lookup, which reads the environment
-// (os.LookupEnv).
-func (c *Config) Warnings(lookup func(string) (string, bool)) []Fault {
+// order of the file. They are pure: environment is os.Environ's.
+func (c *Config) Warnings(environment []string) []Fault {
 	var found []dedup.Fault
 	if len(c.Routes) == 0 {
 		found = append(found, dedup.Fault{Path: "routes", Message: "there are none: every request passes through, none is guarded"})
@@ -23,15 +23,42 @@ func (c *Config) Warnings(lookup func(string) (string, bool)) []Fault {
 	found = append(found, c.withoutEffect()...)
 	found = append(found, proxy.RouteWarnings(c.Routes)...)
 	enforces := func(r dedup.Rule) bool { return r.Mode == dedup.ModeEnforce }
-	if host, _ := lookup("KUBERNETES_SERVICE_HOST"); host != "" && slices.ContainsFunc(c.Routes, enforces) {
+	if inKubernetes(environment) && slices.ContainsFunc(c.Routes, enforces) {
 		found = append(found, below("store", c.Store.WarningsAmongReplicas())...)
 	}
-	warnings := make([]Fault, len(found))
-	for i, f := range found {
+	warnings := c.misspelt(environment)
+	for _, f := range found {
 		path := c.given(f.Path)
-		warnings[i] = Fault{placeOf(c.origins, path), path, f.Message}
+		warnings = append(warnings, Fault{placeOf(c.origins, path), path, f.Message})
 	}
 	return sorted(warnings)
+}
+
+func inKubernetes(environment []string) bool {
+	return slices.ContainsFunc(environment, func(entry string) bool {
+		host, set := strings.CutPrefix(entry, "KUBERNETES_SERVICE_HOST=")
+		return set && host != ""
+	})
+}
+
+// misspelt finds variables that are nearly the name of a setting's. Others may well begin
+// as ours do: Kubernetes makes some for a Service called idemproxy.
+func (c *Config) misspelt(environment []string) []Fault {
+	var names []string
+	leaves(reflect.ValueOf(c).Elem(), "", func(path string, _ reflect.Value) {
+		names = append(names, strings.ToLower(EnvName(path)))
+	})
+	var found []Fault
+	for _, entry := range environment {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, EnvName("")) {
+			continue
+		}
+		if meant := strings.ToUpper(nearest(name, names)); meant != "" && meant != name {
+			found = append(found, Fault{Origin{Source: "environment " + name}, "", "names no setting; did you mean " + meant + "?"})
+		}
+	}
+	return found
 }
 
 // given is the path where a setting was given: that in defaults if the route took it from

@@ -5,10 +5,6 @@ import (
 	"testing"
 )
 
-func noEnvironment(string) (string, bool) { return "", false }
-
-func inKubernetes(name string) (string, bool) { return "10.0.0.1", name == "KUBERNETES_SERVICE_HOST" }
-
 func TestWarnings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string
@@ -33,7 +29,7 @@ func TestWarnings(t *testing.T) {
 		"no routes":                {"", []string{"1:1: warning: routes: there are none"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			warnings := load(t, tc.text).Warnings(noEnvironment)
+			warnings := load(t, tc.text).Warnings(nil)
 			if len(warnings) != len(tc.want) {
 				t.Fatalf("warnings %v, want %q", warnings, tc.want)
 			}
@@ -55,11 +51,38 @@ func TestWarningsInKubernetes(t *testing.T) {
 		"routes: [{name: a, path: /a, mode: observe}]":                                                "",
 	} {
 		got := ""
-		for _, w := range load(t, text).Warnings(inKubernetes) {
+		for _, w := range load(t, text).Warnings([]string{"KUBERNETES_SERVICE_HOST=10.0.0.1"}) {
 			got += w.Warning()
 		}
 		if want == "" && got != "" || !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestMisspeltVariables: one that nearly names a setting is told; what Kubernetes makes for
+// a Service called idemproxy is not.
+func TestMisspeltVariables(t *testing.T) {
+	cfg := load(t, "routes: [{name: a, path: /a}]")
+	for name, want := range map[string]string{
+		"IDEMPROXY_SOTRE_TYPE":         "IDEMPROXY_STORE_TYPE",
+		"IDEMPROXY_UPSTREAMURL":        "IDEMPROXY_UPSTREAM_URL",
+		"IDEMPROXY_ROUTES_0_TLL":       "IDEMPROXY_ROUTES_0_TTL",
+		"IDEMPROXY_DEFAULT_TTL":        "IDEMPROXY_DEFAULTS_TTL",
+		"IDEMPROXY_STORE_TYPE":         "",
+		"IDEMPROXY_CONFIG":             "",
+		"IDEMPROXY_PORT":               "",
+		"IDEMPROXY_SERVICE_HOST":       "",
+		"IDEMPROXY_SERVICE_PORT_HTTP":  "",
+		"IDEMPROXY_PORT_8080_TCP_ADDR": "",
+		"OTHER_STORE_TYPO":             "",
+	} {
+		got, suggestion := cfg.Warnings([]string{name + "=secret"}), ""
+		if want != "" {
+			suggestion = "environment " + name + ": warning: names no setting; did you mean " + want + "?"
+		}
+		if len(got) != min(len(suggestion), 1) || len(got) > 0 && got[0].Warning() != suggestion {
+			t.Errorf("%s: %v, want %q", name, got, suggestion)
 		}
 	}
 }
