@@ -71,9 +71,9 @@ start_engine() {
 	command -v dockerd >/dev/null || cannot "no engine answers, and there is no dockerd to start (Debian: apt-get install docker.io)"
 	[ "$(id -u)" = 0 ] || cannot "no engine answers, and only root may start one"
 	! ip link show docker0 >/dev/null 2>&1 || had_bridge=yes
-	export DOCKER_HOST=unix://$work/docker.sock DOCKER_BUILDKIT=0 # BuildKit is a plugin, and not everywhere
+	export DOCKER_HOST=unix://$work/docker.sock
 	# Without iptables: it would leave its rules behind, and ports on loopback need none.
-	dockerd --log-level warn --storage-driver vfs --iptables=false --data-root "$work/root" --exec-root "$work/exec" \
+	dockerd --log-level warn --iptables=false --data-root "$work/root" --exec-root "$work/exec" \
 		--pidfile "$work/dockerd.pid" -H "$DOCKER_HOST" >"$work/dockerd.log" 2>&1 &
 	engine=$!
 	for _ in $(seq 300); do
@@ -124,6 +124,22 @@ is_healthy() { [ "$(state "$1")" = healthy ]; }
 healthy() {
 	local service
 	for service in "$@"; do await "$service healthy" is_healthy "$service"; done
+}
+
+# build makes the image, with BuildKit where Docker has it. The builder of old knows no
+# BUILDPLATFORM, which only matters to those who build for another kind of machine.
+build() {
+	if [ "${composer[0]}" = docker ]; then
+		files=(compose.yaml)
+		quietly compose build legacy || wrong "compose build"
+		files=()
+	elif docker buildx version >/dev/null 2>&1; then
+		quietly docker build -t idemproxy:local . || wrong "docker build"
+	else
+		sed 's/--platform=$BUILDPLATFORM //' Dockerfile >"$work/Dockerfile"
+		DOCKER_BUILDKIT=0 quietly docker build -t idemproxy:local -f "$work/Dockerfile" . || wrong "docker build"
+		say "(built by the builder of old: there is no BuildKit here)"
+	fi
 }
 
 # ready is how docs/deploying.md says to wait; old versions can't.
@@ -286,9 +302,7 @@ need_tools
 start_engine
 say "docker $(docker version -f '{{.Client.Version}}'), engine $(docker version -f '{{.Server.Version}}'), compose $("${composer[@]}" version --short), $(uname -sr)"
 heading "the image"
-files=(compose.yaml)
-quietly compose build || wrong "compose build"
+build
 docker image inspect -f 'ok    {{.RepoTags}} {{.Size}} bytes, user {{.Config.User}}, entrypoint {{.Config.Entrypoint}}' idemproxy:local
-files=()
 for part in $parts; do "$part"; done
 heading "all is as it should be, after ${SECONDS}s"

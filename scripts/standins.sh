@@ -57,7 +57,7 @@ make_golang() {
 	version=$(go env GOVERSION)
 	mkdir -p "$root/usr/local/go" "$root/etc/ssl/certs" "$root/root"
 	cp -r "$goroot"/{VERSION,go.env,bin,pkg,src,lib} "$root/usr/local/go/"
-	GOPROXY=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY) GOFLAGS=-modcacherw GOMODCACHE=$work/modules go mod download
+	GOPROXY=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY) GOFLAGS=-modcacherw GOMODCACHE=$work/modules GOTOOLCHAIN=local "$goroot/bin/go" mod download
 	mv "$work/modules/cache/download" "$root/proxy"
 	cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 	finish "golang:${version#go}-bookworm" "$version" 'ENV PATH=/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin' \
