@@ -10,10 +10,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docs bench fuzz clean
+.PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs bench fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Without symbols for debuggers, and without golang.org/x/net/trace, which gRPC would bring
 # along: it uses text/template, for which the linker keeps every method. 24 MB, not 50.
@@ -21,6 +21,11 @@ BUILD := -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)'
 
 build: ## build bin/idemproxy, one static binary
 	CGO_ENABLED=0 go build $(BUILD) -o bin/idemproxy ./cmd/idemproxy
+
+IMAGE ?= idemproxy:local
+
+image: ## build the container image, IMAGE (idemproxy:local), with Docker
+	DOCKER_BUILDKIT=1 docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .
 
 run: build ## build and run the demo: a sample payments API with the proxy in front
 	bin/idemproxy demo
@@ -61,6 +66,9 @@ tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
 
 check-deploy: ## check and test the alerts, and the dashboard's queries, with promtool
 	scripts/check-deploy.sh
+
+docker-e2e: ## build the image and run the compose files on a real Docker engine
+	scripts/docker-e2e.sh
 
 docs: build ## write manual pages and shell completions to dist/
 	bin/idemproxy man dist/man/man1

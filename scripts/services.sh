@@ -24,6 +24,7 @@ need() {
 	echo openssl openssl
 	echo python3 python3
 	echo node nodejs
+	echo haproxy haproxy
 }
 
 cache=$PWD/.cache/services
@@ -92,7 +93,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 	fi
 	if [ $got = no ]; then
 		say "NOT AVAILABLE here: ${missing[*]}. Install them with this machine's package manager"
-		say "(macOS: brew install redis postgresql pgbouncer nghttp2 prometheus; Fedora: dnf install redis postgresql-server pgbouncer nghttp2 golang-github-prometheus) so that their commands are on PATH."
+		say "(macOS: brew install redis postgresql pgbouncer nghttp2 prometheus haproxy; Fedora: dnf install redis postgresql-server pgbouncer nghttp2 golang-github-prometheus haproxy) so that their commands are on PATH."
 		if [ "${CI:-}" = true ]; then
 			say "in CI that is an error"
 			exit 1

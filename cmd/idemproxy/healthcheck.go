@@ -52,13 +52,15 @@ Exit codes: 0 yes, 1 no.`,
 }
 
 // probeURL is where the admin listener of a configuration answers probes. A listener on
-// all addresses is asked on loopback.
+// all addresses is asked on loopback. Faults elsewhere in the file don't matter: the proxy
+// that refused to load them goes on by what it had, and is well.
 func probeURL(file string, ready bool) (string, error) {
 	cfg, err := config.Load(config.Sources{File: file})
 	if faults := (*config.Error)(nil); errors.As(err, &faults) {
-		return "", fmt.Errorf("the configuration is wrong, so that the admin port is not known; validate it, or give --url: %s", faults.Faults[0])
-	}
-	if err != nil {
+		if fault := faults.In("admin"); fault != nil {
+			return "", fmt.Errorf("the configuration is wrong, so that the admin port is not known; validate it, or give --url: %s", fault)
+		}
+	} else if err != nil {
 		return "", err
 	}
 	if cfg.Admin.Listen == "" {

@@ -59,6 +59,22 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// In is the first fault at a setting, in it or around it, or nil.
+func (e *Error) In(path string) *Fault {
+	for i, f := range e.Faults {
+		if f.Path == "" || under(f.Path, path) || under(path, f.Path) {
+			return &e.Faults[i]
+		}
+	}
+	return nil
+}
+
+// under reports whether path is that of a setting, or of one inside it.
+func under(path, setting string) bool {
+	rest, ok := strings.CutPrefix(path, setting)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
 // sorted orders faults by place, and drops those said twice.
 func sorted(faults []Fault) []Fault {
 	slices.SortStableFunc(faults, func(a, b Fault) int {
