@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs bench fuzz clean
+.PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs chart-sync kube-e2e bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ check-deploy: ## check and test the alerts, and the dashboard's queries, with pr
 
 docker-e2e: ## build the image and run the compose files on a real Docker engine
 	scripts/docker-e2e.sh
+
+chart-sync: ## bring the chart's README, schema and copies up to date with what they are made of
+	cd test/deploy && UPDATE_GOLDEN=1 go test -count=1 -run 'TestCopies|TestSchemaHolds|TestReadme' ./chart
+
+kube-e2e: ## run the chart on a real Kubernetes node, made here (root; not part of make test)
+	scripts/kube-e2e.sh
 
 docs: build ## write manual pages and shell completions to dist/
 	bin/idemproxy man dist/man/man1

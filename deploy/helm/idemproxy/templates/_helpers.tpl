@@ -1,0 +1,90 @@
+{{/* Name of the objects. */}}
+{{- define "idemproxy.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 55 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 55 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 55 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "idemproxy.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "idemproxy.labels" -}}
+{{ include "idemproxy.selectorLabels" . }}
+app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "idemproxy.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "idemproxy.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "idemproxy.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the proxy runs as a native sidecar. */}}
+{{- define "idemproxy.native" -}}
+{{- if and (eq .Values.mode "sidecar") .Values.sidecar.native }}true{{ end -}}
+{{- end -}}
+
+{{/* The type of the store. */}}
+{{- define "idemproxy.store" -}}
+{{- dig "store" "type" "memory" .Values.config -}}
+{{- end -}}
+
+{{/* The seconds of a duration of Go's, such as 1m30s, rounded up. */}}
+{{- define "idemproxy.seconds" -}}
+{{- $sum := 0.0 -}}
+{{- $units := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 "us" 0.000001 "ns" 0.000000001 -}}
+{{- range $part := regexFindAll "[0-9.]+(h|ms|m|s|us|ns)" (toString .) -1 -}}
+{{- $unit := regexReplaceAll "[0-9.]+" $part "" -}}
+{{- $sum = addf $sum (mulf (float64 (trimSuffix $unit $part)) (get $units $unit)) -}}
+{{- end -}}
+{{- ceil $sum | int -}}
+{{- end -}}
+
+{{/* How long a pod has to end: as long as the program may take, and a little more. */}}
+{{- define "idemproxy.terminationGracePeriodSeconds" -}}
+{{- $server := (include "idemproxy.config" . | fromYaml).server -}}
+{{- $needed := add (include "idemproxy.seconds" $server.drain_delay) (include "idemproxy.seconds" (default "30s" $server.shutdown_grace)) -}}
+{{- $given := .Values.terminationGracePeriodSeconds -}}
+{{- if or (kindIs "invalid" $given) (eq (toString $given) "") -}}
+{{- add $needed 5 -}}
+{{- else if lt (int $given) (int $needed) -}}
+{{- fail (printf "terminationGracePeriodSeconds: %d is less than server.drain_delay and server.shutdown_grace together (%d s): pods would be killed while they serve, and their requests' outcomes unknown" (int $given) (int $needed)) -}}
+{{- else -}}
+{{- int $given -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses values that would let an operation be executed twice. */}}
+{{- define "idemproxy.check" -}}
+{{- $store := include "idemproxy.store" . -}}
+{{- if and (eq .Values.mode "standalone") (has $store (list "memory" "file")) -}}
+{{- if or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}
+{{- fail (printf "replicas: the store %q is one replica's own: several would each execute the same key. Set replicas: 1 and autoscaling.enabled: false, or config.store.type: redis or postgres" $store) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (or (dig "upstream" "url" "" .Values.config) .Values.existingConfigMap) -}}
+{{- fail "config.upstream.url: name the application to protect, such as http://my-app:3000, or as a sidecar http://127.0.0.1:3000" -}}
+{{- end -}}
+{{- end -}}
