@@ -34,8 +34,10 @@ LABEL org.opencontainers.image.title="idemproxy" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
-# The user's name, and a configuration that asks for IDEMPROXY_UPSTREAM_URL only.
-COPY deploy/image/ /
+# The user's name, and a configuration that asks for IDEMPROXY_UPSTREAM_URL only; readable
+# whatever the umask of the checkout was.
+COPY --chmod=0644 deploy/image/etc/passwd deploy/image/etc/group /etc/
+COPY --chmod=0644 deploy/image/etc/idemproxy/idemproxy.yaml /etc/idemproxy/idemproxy.yaml
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build --chown=65532:65532 /src/out/state /var/lib/idemproxy
 COPY --from=build /src/out/idemproxy /idemproxy
