@@ -90,11 +90,13 @@ func (anyImage) ResolveImageConfig(_ context.Context, ref string, _ sourceresolv
 
 func options(dockerfile string) dockerfile2llb.ConvertOpt {
 	platform := ocispec.Platform{OS: "linux", Architecture: "amd64"}
+	source := llb.NewSourceMap(nil, "Dockerfile", "Dockerfile", []byte(dockerfile))
+	source.Definition = new(llb.Definition)
 	return dockerfile2llb.ConvertOpt{
 		Config:         dockerui.Config{BuildArgs: maps.Clone(buildArgs), BuildPlatforms: []ocispec.Platform{platform}},
 		TargetPlatform: &platform,
 		MetaResolver:   anyImage{},
-		SourceMap:      llb.NewSourceMap(nil, "Dockerfile", "Dockerfile", []byte(dockerfile)),
+		SourceMap:      source,
 	}
 }
 
@@ -227,7 +229,7 @@ func TestBuildIsTheMakefiles(t *testing.T) {
 	if env := only[*instructions.EnvCommand](t, build).Env; len(env) != 1 || env[0].String() != "GOTOOLCHAIN=local" {
 		t.Errorf("ENV %v, want GOTOOLCHAIN=local: the image's Go is the one to use", env)
 	}
-	out, err := exec.Command("make", "-s", "-n", "-C", root, "build", "VERSION=$VERSION").Output()
+	out, err := exec.Command("make", "-s", "-n", "-C", root, "build", "VERSION=$$VERSION").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
