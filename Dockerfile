@@ -7,9 +7,10 @@
 # kind of machine: docker build --platform linux/arm64 (Go cross-compiles, nothing is emulated).
 
 FROM --platform=$BUILDPLATFORM golang:1.27.3-bookworm AS build
-# What the file store needs: a folder of its own.
-RUN mkdir -p /state
+# Everything below happens in here, so that a test can run the same lines without Docker.
 WORKDIR /src
+# Where the file store keeps its file.
+RUN mkdir -p out/state
 # The image's own Go, which is the Makefile's; nothing is fetched in its place.
 ENV GOTOOLCHAIN=local
 # For builds behind a mirror: --build-arg GOPROXY=…
@@ -23,7 +24,7 @@ ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=dev
 # The Makefile's BUILD (a test compares them), and nothing that depends on a git folder.
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath -tags grpcnotrace -ldflags "-s -w -X main.version=$VERSION" -o /idemproxy ./cmd/idemproxy
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath -tags grpcnotrace -ldflags "-s -w -X main.version=$VERSION" -o out/idemproxy ./cmd/idemproxy
 
 FROM scratch
 ARG VERSION=dev
@@ -33,11 +34,13 @@ LABEL org.opencontainers.image.title="idemproxy" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
-# The user's name, and a configuration that asks for IDEMPROXY_UPSTREAM_URL only.
-COPY deploy/image/ /
+# The user's name, and a configuration that asks for IDEMPROXY_UPSTREAM_URL only; readable
+# whatever the umask of the checkout was.
+COPY --chmod=0644 deploy/image/etc/passwd deploy/image/etc/group /etc/
+COPY --chmod=0644 deploy/image/etc/idemproxy/idemproxy.yaml /etc/idemproxy/idemproxy.yaml
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build --chown=65532:65532 /state /var/lib/idemproxy
-COPY --from=build /idemproxy /idemproxy
+COPY --from=build --chown=65532:65532 /src/out/state /var/lib/idemproxy
+COPY --from=build /src/out/idemproxy /idemproxy
 # The health check and `docker exec … /idemproxy keys` read the same file as the proxy.
 ENV IDEMPROXY_CONFIG=/etc/idemproxy/idemproxy.yaml
 USER 65532:65532

@@ -25,6 +25,7 @@ need() {
 	echo python3 python3
 	echo node nodejs
 	echo haproxy haproxy
+	echo systemd-analyze systemd
 }
 
 cache=$PWD/.cache/services

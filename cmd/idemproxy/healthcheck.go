@@ -57,9 +57,14 @@ Exit codes: 0 yes, 1 no.`,
 func probeURL(file string, ready bool) (string, error) {
 	cfg, err := config.Load(config.Sources{File: file})
 	if faults := (*config.Error)(nil); errors.As(err, &faults) {
-		if fault := faults.In("admin"); fault != nil {
+		fault := faults.In("admin")
+		if faults.Understood == nil {
+			fault = &faults.Faults[0]
+		}
+		if fault != nil {
 			return "", fmt.Errorf("the configuration is wrong, so that the admin port is not known; validate it, or give --url: %s", fault)
 		}
+		cfg = faults.Understood
 	} else if err != nil {
 		return "", err
 	}

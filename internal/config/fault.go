@@ -48,7 +48,12 @@ func (f Fault) Warning() string {
 
 // An Error is everything that is wrong with a configuration, in the order of the file;
 // environment and flags come after it.
-type Error struct{ Faults []Fault }
+type Error struct {
+	Faults []Fault
+	// Understood is what the rest of it says, for who needs only that and asks In for the
+	// faults in it; nil where nothing could be read.
+	Understood *Config
+}
 
 // Error is one line a fault.
 func (e *Error) Error() string {

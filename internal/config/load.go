@@ -40,9 +40,8 @@ func readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// Load reads a configuration and checks it. What is wrong with it is an *Error, with which
-// comes what could be understood of it, or nil; any other error means that the file could
-// not be read.
+// Load reads a configuration and checks it. What is wrong with it is an *Error; any
+// other error means that the file could not be read.
 func Load(from Sources) (*Config, error) {
 	name, data := "built-in configuration", []byte(from.Text)
 	if from.File != "" {
@@ -72,7 +71,7 @@ func Load(from Sources) (*Config, error) {
 	d.all(root, &cfg, from.Flags)
 	d.check(&cfg)
 	if len(d.faults) > 0 {
-		return &cfg, &Error{Faults: sorted(d.faults)}
+		return nil, &Error{Faults: sorted(d.faults), Understood: &cfg}
 	}
 	return &cfg, nil
 }
