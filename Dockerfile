@@ -24,7 +24,7 @@ ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=dev
 # The Makefile's BUILD (a test compares them), and nothing that depends on a git folder.
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath -tags grpcnotrace -ldflags "-s -w -X main.version=$VERSION" -o out/idemproxy ./cmd/idemproxy
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath -tags grpcnotrace,noman -ldflags "-s -w -X main.version=$VERSION" -o out/idemproxy ./cmd/idemproxy
 
 FROM scratch
 ARG VERSION=dev

@@ -17,7 +17,8 @@ help: ## list the targets
 
 # Without symbols for debuggers, and without golang.org/x/net/trace, which gRPC would bring
 # along: it uses text/template, for which the linker keeps every method. 24 MB, not 50.
-BUILD := -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)'
+# noman leaves out the command that writes manual pages, which `make docs` runs.
+BUILD := -trimpath -tags grpcnotrace,noman -ldflags '-s -w -X main.version=$(VERSION)'
 
 build: ## build bin/idemproxy, one static binary
 	CGO_ENABLED=0 go build $(BUILD) -o bin/idemproxy ./cmd/idemproxy
@@ -77,7 +78,7 @@ kube-e2e: ## run the chart on a real Kubernetes node, made here (root; not part 
 	scripts/kube-e2e.sh
 
 docs: build ## write manual pages and shell completions to dist/
-	bin/idemproxy man dist/man/man1
+	go run -ldflags '-X main.version=$(VERSION)' ./cmd/idemproxy man dist/man/man1
 	mkdir -p dist/completions
 	for shell in bash zsh fish powershell; do bin/idemproxy completion $$shell >dist/completions/idemproxy.$$shell || exit 1; done
 

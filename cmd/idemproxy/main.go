@@ -52,7 +52,8 @@ Exit codes: 0 fine, 1 failure while running, 2 wrong command line or configurati
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newDemo(), newValidate(), newExplain(), newHealthcheck(), newKeys(), newSchema(), newMan(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newValidate(), newExplain(), newHealthcheck(), newKeys(), newSchema(), newVersion())
+	root.AddCommand(forPackagers()...)
 	return root
 }
 

@@ -1,3 +1,5 @@
+//go:build !noman
+
 package main
 
 import (
@@ -7,6 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
+
+// forPackagers are the commands of who packages the program. What writes manual pages is a
+// hundredth of the binary, so that releases leave it out.
+func forPackagers() []*cobra.Command { return []*cobra.Command{newMan()} }
 
 func newMan() *cobra.Command {
 	return &cobra.Command{
