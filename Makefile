@@ -10,10 +10,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docs bench fuzz clean
+.PHONY: help build run test lint fmt fmt-check vet vuln tidy-check check-deploy docs chart-sync kube-e2e bench fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Without symbols for debuggers, and without golang.org/x/net/trace, which gRPC would bring
 # along: it uses text/template, for which the linker keeps every method. 24 MB, not 50.
@@ -61,6 +61,12 @@ tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
 
 check-deploy: ## check and test the alerts, and the dashboard's queries, with promtool
 	scripts/check-deploy.sh
+
+chart-sync: ## bring the chart's README, schema and copies up to date with what they are made of
+	cd test/deploy && UPDATE_GOLDEN=1 go test -count=1 -run 'TestCopies|TestSchemaHolds|TestReadme' ./chart
+
+kube-e2e: ## run the chart on a real Kubernetes node, made here (root; not part of make test)
+	scripts/kube-e2e.sh
 
 docs: build ## write manual pages and shell completions to dist/
 	bin/idemproxy man dist/man/man1

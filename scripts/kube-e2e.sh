@@ -30,18 +30,19 @@ mkdir -p "$work/proxy/var/lib/idemproxy" "$work/redis/tmp"
 chmod 1777 "$work/redis/tmp"
 cp bin/idemproxy "$work/proxy/"
 redis=$(command -v redis-server)
-for file in "$(readlink -f "$redis")" $(ldd "$redis" | grep -o '/[^ ]*'); do
+for file in "$redis" $(ldd "$redis" | grep -o '/[^ ]*'); do
 	mkdir -p "$work/redis$(dirname "$file")"
 	cp -L "$file" "$work/redis$file"
 done
 scripts/cluster/pause.sh "$work/pause.tar"
 scripts/cluster/image.sh "$work/proxy.tar" localhost/idemproxy:e2e "$work/proxy" 65532:65532 /idemproxy
-scripts/cluster/image.sh "$work/redis.tar" localhost/redis:e2e "$work/redis" 999:999 "$(readlink -f "$redis")"
+scripts/cluster/image.sh "$work/redis.tar" localhost/redis:e2e "$work/redis" 999:999 "$redis"
 
 # The tools: helm, the program of the steps, the Prometheus operator's types.
 go -C test/deploy build -o "$work/helm" helm.sh/helm/v4/cmd/helm
 go -C test/deploy build -o "$work/steps" ./kube
-operator=$(go mod download -json github.com/prometheus-operator/prometheus-operator@v0.95.2 | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+operator=$(go mod download -json github.com/prometheus-operator/prometheus-operator@v0.94.0 | sed -n 's/.*"Dir": "\(.*\)",/\1/p') ||
+	cannot 'the Prometheus operator, whose types the chart uses, is not to be had as a Go module'
 mkdir "$work/crds"
 cp "$operator"/example/prometheus-operator-crd/*.yaml "$work/crds/"
 

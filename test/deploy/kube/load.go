@@ -29,7 +29,6 @@ type load struct {
 	container string // and the container in them
 	deaths    bool   // requests may fail, and are sent again until an answer says what is known
 
-	pods      atomic.Pointer[[]string]
 	before    int64    // numbers up to this one are earlier loads'
 	executed  sync.Map // the amount of a payment, which is its key's number, to an *atomic.Int64
 	next      atomic.Int64
@@ -48,17 +47,13 @@ func (in *installation) underLoad(ctx context.Context, l *load, do func() error)
 	follow, stopFollowing := context.WithCancel(ctx)
 	defer stopFollowing()
 	l.before = number.Load()
-	if err := l.refresh(ctx, in); err != nil {
-		return err
-	}
-	go l.watch(follow, in)
 	go l.count(follow, in)
 	calling, stopCalling := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	for range callers {
 		done.Go(func() {
 			for calling.Err() == nil {
-				l.pay(ctx)
+				l.pay(ctx, in)
 			}
 		})
 	}
@@ -110,15 +105,15 @@ func (l *load) complain(format string, args ...any) {
 }
 
 // pay sends one key until it is answered, and again.
-func (l *load) pay(ctx context.Context) {
+func (l *load) pay(ctx context.Context, in *installation) {
 	n := number.Add(1)
 	l.next.Add(1)
-	first := l.until(ctx, n)
+	first := l.until(ctx, in, n)
 	if first.code == "outcome_unknown" {
 		l.unknown.Add(1)
 		return
 	}
-	second := l.until(ctx, n)
+	second := l.until(ctx, in, n)
 	if first.status != 201 || second.status != 201 || !bytes.Equal(first.body, second.body) || !second.replayed {
 		l.complain("key %d: %d %s, then %d %s (replayed: %v)", n, first.status, first.body, second.status, second.body, second.replayed)
 		return
@@ -134,9 +129,9 @@ type answer struct {
 }
 
 // until sends a payment until an answer is final.
-func (l *load) until(ctx context.Context, n int64) answer {
+func (l *load) until(ctx context.Context, in *installation, n int64) answer {
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		pods := *l.pods.Load()
+		pods := in.cluster.pods(in.namespace, l.service)
 		if len(pods) == 0 {
 			continue
 		}
@@ -182,51 +177,6 @@ func postWithoutKey(ctx context.Context, pod string) int {
 		return 0
 	}
 	return a.status
-}
-
-// watch keeps the pods of the Service up to date, as kube-proxy does.
-func (l *load) watch(ctx context.Context, in *installation) {
-	for ctx.Err() == nil {
-		_ = l.refresh(ctx, in)
-		time.Sleep(200 * time.Millisecond)
-	}
-}
-
-func (l *load) refresh(ctx context.Context, in *installation) error {
-	pods, err := in.endpoints(ctx, l.service)
-	if err == nil {
-		l.pods.Store(&pods)
-	}
-	return err
-}
-
-// endpoints are the addresses of a Service's ready pods.
-func (in *installation) endpoints(ctx context.Context, service string) ([]string, error) {
-	out, err := in.kubectl(ctx, "", "get", "endpointslices", "-l", "kubernetes.io/service-name="+service, "-o", "json")
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
-		Items []struct {
-			Ports     []struct{ Port int }
-			Endpoints []struct {
-				Addresses  []string
-				Conditions struct{ Ready *bool }
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, slice := range list.Items {
-		for _, e := range slice.Endpoints {
-			if len(slice.Ports) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
-				found = append(found, net.JoinHostPort(e.Addresses[0], strconv.Itoa(slice.Ports[0].Port)))
-			}
-		}
-	}
-	return found, nil
 }
 
 var charge = regexp.MustCompile(`charge no\. \d+, \w+, amount (\d+)`)

@@ -23,6 +23,7 @@ type installation struct {
 	root      string // of the repository
 	scratch   string
 	namespace string
+	cluster   cluster
 }
 
 func main() {
@@ -45,9 +46,10 @@ func main() {
 
 // run takes the steps.
 func (in *installation) run(ctx context.Context, dns string) error {
-	if err := serveNames(ctx, dns); err != nil {
+	if err := in.cluster.serveNames(ctx, dns); err != nil {
 		return err
 	}
+	go in.cluster.watch(ctx)
 	for _, step := range []struct {
 		name string
 		take func(context.Context) error
@@ -76,7 +78,7 @@ func (in *installation) run(ctx context.Context, dns string) error {
 
 // tell prints what may explain a failure.
 func (in *installation) tell() {
-	for _, args := range [][]string{{"get", "pods,events", "-o", "wide"}, {"logs", "--all-containers", "--tail=20", "--prefix", "-l", "app.kubernetes.io/name=idemproxy"}} {
+	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"get", "events"}, {"logs", "--all-containers", "--tail=20", "--prefix", "-l", "app.kubernetes.io/instance=idem"}} {
 		out, _ := in.kubectl(context.Background(), "", args...)
 		fmt.Println(out)
 	}
@@ -147,7 +149,7 @@ func (in *installation) install(ctx context.Context, release, chart, values stri
 }
 
 func (in *installation) helmTest(ctx context.Context) error {
-	out, err := run(ctx, "", in.helm, "test", "idem", "--namespace", in.namespace, "--timeout", "60s")
+	out, err := run(ctx, "", in.helm, "test", "idem", "--namespace", in.namespace, "--timeout", "60s", "--logs")
 	fmt.Print(out)
 	return err
 }

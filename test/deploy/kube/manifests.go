@@ -10,10 +10,6 @@ metadata:
   labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}
 ---
 apiVersion: v1
-kind: ServiceAccount
-metadata: {name: default, namespace: shop}
----
-apiVersion: v1
 kind: Secret
 metadata: {name: store, namespace: shop}
 stringData: {redis-url: "redis://redis.shop.svc:6379/0"}

@@ -3,8 +3,10 @@ The proxy beside an application, in the application's own chart, which has this 
 Give each template the dependency's context, .Subcharts.idemproxy (or its alias):
 
   metadata:
+    {{- with include "idemproxy.sidecar.annotations" .Subcharts.idemproxy }}
     annotations:
-      {{- include "idemproxy.sidecar.annotations" .Subcharts.idemproxy | nindent 8 }}
+      {{- . | nindent 8 }}
+    {{- end }}
   spec:
     terminationGracePeriodSeconds: {{ include "idemproxy.sidecar.terminationGracePeriodSeconds" .Subcharts.idemproxy }}
     initContainers:   # containers, with sidecar.native: false
