@@ -46,7 +46,8 @@ operator=$(go mod download -json github.com/prometheus-operator/prometheus-opera
 mkdir "$work/crds"
 cp "$operator"/example/prometheus-operator-crd/*.yaml "$work/crds/"
 
-scripts/cluster/up.sh "$bin" "$work/node" "$work/pause.tar" "$work/proxy.tar" "$work/redis.tar"
+# Out of reach of Ctrl-C, which would end containerd before its containers.
+setsid --wait scripts/cluster/up.sh "$bin" "$work/node" "$work/pause.tar" "$work/proxy.tar" "$work/redis.tar"
 export KUBECONFIG=$work/node/kc
 printf '\n%s\nhelm %s\n%s\n%s\nidemproxy %s, image %s bytes\n' \
 	"$(kubectl version | grep Server)" "$("$work/helm" version --short)" "$(containerd --version | cut -d' ' -f1,3)" "$(runc --version | head -n 1)" \

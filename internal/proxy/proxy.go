@@ -113,6 +113,11 @@ func New(o Options) (*Proxy, error) {
 
 // ServeHTTP serves one request. Without a rule it is forwarded as any reverse proxy does.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.draining.Load() && r.Header.Get("Upgrade") == "" {
+		// Over HTTP/2 net/http makes it a GOAWAY. A connection that is kept until Shutdown
+		// closes it may be carrying the next request by then.
+		w.Header().Set("Connection", "close")
+	}
 	if path := p.options.Server.StatusPath; path != "" && r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		p.tell(w, r)
 		return

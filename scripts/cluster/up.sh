@@ -23,6 +23,7 @@ state = "$W/ctd-state"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:1"
   restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "native"
     default_runtime_name = "runc"
@@ -34,7 +35,7 @@ state = "$W/ctd-state"
     bin_dir = "/usr/lib/cni"
     conf_dir = "$W/cni"
 K
-echo '{"cniVersion":"0.4.0","name":"k","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":false,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},{"type":"portmap","capabilities":{"portMappings":true}}]}' > cni/10-b.conflist
+echo '{"cniVersion":"0.4.0","name":"k","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":false,"ipam":{"type":"host-local","dataDir":"'$W/ipam'","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},{"type":"portmap","capabilities":{"portMappings":true}}]}' > cni/10-b.conflist
 cat > kubelet.yaml <<K
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -46,6 +47,8 @@ authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
+makeIPTablesUtilChains: false
+podLogsDir: $W/logs
 clusterDNS: [10.244.0.1]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://$W/c.sock
@@ -69,4 +72,4 @@ run ks $B/kube-scheduler --kubeconfig=kc --bind-address=127.0.0.1 --leader-elect
 for t in "${imgs[@]}"; do ctr -a $W/c.sock -n k8s.io images import "$t" >/dev/null; done
 run kubelet $B/kubelet --config=kubelet.yaml --kubeconfig=$W/kc --hostname-override=localhost --root-dir=$W/kl --cert-dir=$W/klpki
 for i in $(seq 1 120); do KUBECONFIG=$W/kc kubectl get nodes 2>/dev/null | grep -q ' Ready' && break; sleep 0.5; done
-KUBECONFIG=$W/kc kubectl get nodes && echo "KUBECONFIG=$W/kc"
+KUBECONFIG=$W/kc kubectl get nodes | grep ' Ready' && echo "KUBECONFIG=$W/kc"

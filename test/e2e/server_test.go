@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -164,6 +167,48 @@ func TestTheDrainDelay(t *testing.T) {
 	}
 	p.send(t, request{key: newKey()}).fresh(t, 201)
 	p.ended()
+}
+
+// While it drains, answers tell callers to leave their connections, so that none of these
+// is cut when a request is on its way.
+func TestADrainingProxyLetsConnectionsGo(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]func(*http.Protocols, bool){"HTTP/1.1": (*http.Protocols).SetHTTP1, "HTTP/2": (*http.Protocols).SetUnencryptedHTTP2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up := newUpstream(t, created)
+			p := start(t, setup{store: memory(), upstream: up.url, server: "drain_delay: 3s", routes: payments})
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			version(transport.Protocols, true)
+			defer transport.CloseIdleConnections()
+			reused := func() (kept bool) {
+				trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }}
+				req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "POST", "http://"+p.addr+"/pay", strings.NewReader("x"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Idempotency-Key", newKey())
+				res, err := transport.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 201 {
+					t.Fatalf("status %d, %v", res.StatusCode, err)
+				}
+				return kept
+			}
+			reused()
+			if !reused() {
+				t.Error("no connection is kept while nothing ends")
+			}
+			p.terminate()
+			eventually(t, "not ready any more", func() bool { return p.probe("/readyz") == 503 })
+			reused() // it is told here
+			eventually(t, "on a connection of its own", func() bool { return !reused() })
+			p.ended()
+		})
+	}
 }
 
 // What can't end within the grace is an unknown outcome, and does not hold the process.

@@ -21,8 +21,10 @@ import (
 
 const callers = 30
 
-// A load is keyed traffic to a Service. Each key is sent twice; every request goes to a pod
-// that the Service has at that moment, on a connection of its own.
+// A load is keyed traffic to a Service. Each key is sent twice. A connection goes to a pod that
+// the Service has when it is opened, as kube-proxy leads it; every second caller keeps its
+// connections, wherever that pod is by then, the others open one for each request. The client
+// repeats nothing by itself.
 type load struct {
 	service   string
 	executes  string // selector of the pods whose log tells each execution
@@ -50,10 +52,12 @@ func (in *installation) underLoad(ctx context.Context, l *load, do func() error)
 	go l.count(follow, in)
 	calling, stopCalling := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	for range callers {
+	for i := range callers {
 		done.Go(func() {
+			c := l.caller(in, i%2 == 0)
+			defer c.CloseIdleConnections()
 			for calling.Err() == nil {
-				l.pay(ctx, in)
+				l.pay(ctx, c)
 			}
 		})
 	}
@@ -105,15 +109,15 @@ func (l *load) complain(format string, args ...any) {
 }
 
 // pay sends one key until it is answered, and again.
-func (l *load) pay(ctx context.Context, in *installation) {
+func (l *load) pay(ctx context.Context, c *http.Client) {
 	n := number.Add(1)
 	l.next.Add(1)
-	first := l.until(ctx, in, n)
+	first := l.until(ctx, c, n)
 	if first.code == "outcome_unknown" {
 		l.unknown.Add(1)
 		return
 	}
-	second := l.until(ctx, in, n)
+	second := l.until(ctx, c, n)
 	if first.status != 201 || second.status != 201 || !bytes.Equal(first.body, second.body) || !second.replayed {
 		l.complain("key %d: %d %s, then %d %s (replayed: %v)", n, first.status, first.body, second.status, second.body, second.replayed)
 		return
@@ -129,13 +133,9 @@ type answer struct {
 }
 
 // until sends a payment until an answer is final.
-func (l *load) until(ctx context.Context, in *installation, n int64) answer {
+func (l *load) until(ctx context.Context, c *http.Client, n int64) answer {
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		pods := in.cluster.pods(in.namespace, l.service)
-		if len(pods) == 0 {
-			continue
-		}
-		a, err := post(ctx, pods[rand.IntN(len(pods))], n, "kube-"+strconv.FormatInt(n, 10))
+		a, err := post(ctx, c, l.service, n, "kube-"+strconv.FormatInt(n, 10))
 		switch {
 		case err != nil:
 			l.failures.Add(1)
@@ -150,17 +150,29 @@ func (l *load) until(ctx context.Context, in *installation, n int64) answer {
 	return answer{}
 }
 
-var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext}}
+// caller is a client whose connections go to the Service's pods.
+func (l *load) caller(in *installation, leaves bool) *http.Client {
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: leaves, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		pods := in.cluster.pods(in.namespace, l.service)
+		if len(pods) == 0 {
+			return nil, errors.New("the Service has no pods")
+		}
+		return (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, network, pods[rand.IntN(len(pods))])
+	}}}
+}
 
-func post(ctx context.Context, pod string, amount int64, key string) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+pod+"/payments?slow=20ms", bytes.NewReader(fmt.Appendf(nil, `{"amount": %d}`, amount)))
+var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func post(ctx context.Context, c *http.Client, host string, amount int64, key string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+host+"/payments?slow=20ms", bytes.NewReader(fmt.Appendf(nil, `{"amount": %d}`, amount)))
 	if err != nil {
 		return answer{}, err
 	}
+	req.GetBody = nil // or Go's client would repeat a request whose connection ends
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
 	}
-	res, err := client.Do(req)
+	res, err := c.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -172,7 +184,7 @@ func post(ctx context.Context, pod string, amount int64, key string) (answer, er
 }
 
 func postWithoutKey(ctx context.Context, pod string) int {
-	a, err := post(ctx, pod, 0, "")
+	a, err := post(ctx, once, pod, 0, "")
 	if err != nil {
 		return 0
 	}
