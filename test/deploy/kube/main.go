@@ -143,9 +143,11 @@ func (in *installation) install(ctx context.Context, release, chart, values stri
 	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		return err
 	}
-	out, err := run(ctx, "", in.helm, "upgrade", "--install", release, chart, "--namespace", in.namespace, "-f", file, "--wait", "--timeout", "120s")
-	fmt.Print(out)
-	return err
+	if _, err := run(ctx, "", in.helm, "upgrade", "--install", release, chart, "--namespace", in.namespace, "-f", file, "--wait", "--timeout", "120s"); err != nil {
+		return err
+	}
+	fmt.Println("helm installed", release)
+	return nil
 }
 
 func (in *installation) helmTest(ctx context.Context) error {
