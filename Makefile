@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOL    := go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy docker-e2e docs chart-sync kube-e2e bench fuzz clean
+.PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy check-release release-snapshot docker-e2e docs chart-sync kube-e2e bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,7 @@ vuln: ## look for known vulnerabilities that the program reaches
 tidy-check: ## fail, with the difference, if go.mod or go.sum is not tidy
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	go -C tools/release mod tidy -diff
 	go -C test/deploy mod tidy -diff
 
 check-deploy: ## check and test the alerts, and the dashboard's queries, with promtool
@@ -76,6 +77,14 @@ chart-sync: ## bring the chart's README, schema and copies up to date with what 
 
 kube-e2e: ## run the chart on a real Kubernetes node, made here (root; not part of make test)
 	scripts/kube-e2e.sh
+
+RELEASE := go tool -modfile=tools/release/go.mod goreleaser
+
+check-release: ## check .goreleaser.yaml (the tool's first build takes minutes)
+	$(RELEASE) check
+
+release-snapshot: ## make archives and packages in dist/release, and publish nothing
+	$(RELEASE) release --snapshot --clean --skip=publish
 
 docs: build ## write manual pages and shell completions to dist/
 	go run -ldflags '-X main.version=$(VERSION)' ./cmd/idemproxy man dist/man/man1
