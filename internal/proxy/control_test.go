@@ -182,13 +182,16 @@ func TestControlWithAToken(t *testing.T) {
 }
 
 // The page can be had without the token, since it holds nothing; what it shows can't. It
-// runs and loads nothing but its own three files.
+// runs and loads nothing but its own files.
 func TestControlPage(t *testing.T) {
 	c, err := controlled(t, withToken(t, aControlToken))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, mediaType := range map[string]string{"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"} {
+	for path, mediaType := range map[string]string{
+		"/": "text/html", "/page.css": "text/css", "/icon.svg": "image/svg+xml",
+		"/page.js": "text/javascript", "/keys.js": "text/javascript", "/routes.js": "text/javascript", "/plot.js": "text/javascript", "/words.js": "text/javascript",
+	} {
 		w := c.ask("GET "+path, "")
 		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), mediaType) || w.Header().Get("Content-Security-Policy") != pagePolicy || len(text) < 100 {
@@ -203,7 +206,7 @@ func TestControlPage(t *testing.T) {
 		c.answers(t, 403, "cross_origin", "GET "+path, "", "Sec-Fetch-Site: cross-site")
 	}
 	index := c.ask("GET /", "").Body.String()
-	if strings.Count(index, "<script") != 1 || !strings.Contains(index, `<script src="/page.js" defer></script>`) {
+	if strings.Count(index, "<script") != 1 || !strings.Contains(index, `<script type="module" src="/page.js"></script>`) {
 		t.Errorf("scripts of the page:\n%s", index)
 	}
 	c.answers(t, 401, "unauthorized", "GET /api/status", "")

@@ -1,0 +1,48 @@
+// Numbers and times as people say them, and elements that hold nothing but text.
+
+// element makes an element. Whatever the proxy tells is set as text, never as markup.
+export function element(name, text, cls) {
+  const e = document.createElement(name);
+  if (text !== undefined) e.textContent = text;
+  if (cls) e.className = cls;
+  return e;
+}
+
+export const at = (id) => document.getElementById(id);
+
+// put sets a text only where it changes, so that a screen reader isn't told the same again.
+export function put(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+
+// span is a number of seconds in words: "3 minutes", "1 day 4 hours".
+export function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  const i = units.findIndex(([, size]) => s >= size);
+  if (i < 0) return "0 seconds";
+  const part = ([name, size], n) => n + " " + name + (n === 1 ? "" : "s");
+  const first = Math.floor(s / units[i][1]);
+  const text = part(units[i], first);
+  // The next smaller unit only says something while the first is small, and never for minutes.
+  const next = i < 2 && first < 10 ? Math.floor((s % units[i][1]) / units[i + 1][1]) : 0;
+  return next ? text + " " + part(units[i + 1], next) : text;
+}
+
+// rate is a number of requests a second.
+export function rate(n) {
+  if (n === 0) return "0";
+  if (n < 0.1) return "< 0.1";
+  return n < 10 ? n.toFixed(1) : count(Math.round(n));
+}
+
+export const count = (n) => n.toLocaleString("en-US");
+
+// moment is an instant as the distance from now, with the instant itself for who points at it.
+export function moment(iso, now) {
+  const e = element("time", span((now - Date.parse(iso)) / 1000) + " ago");
+  e.dateTime = iso;
+  e.title = new Date(iso).toLocaleString();
+  return e;
+}
