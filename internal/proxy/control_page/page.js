@@ -68,6 +68,21 @@ function figure(id, title, value, unit, tone) {
   box.dataset.tone = tone || "";
   put(box.querySelector(".value"), value);
   put(box.querySelector(".unit"), unit);
+  return box;
+}
+
+// showUnknown counts what waits for a person, and leads there.
+function showUnknown() {
+  const some = unknown && unknown.unknown > 0;
+  const value = unknown ? count(unknown.unknown) + (unknown.more ? "+" : "") : "–";
+  const box = figure("unknown", "Unknown outcomes", value, some ? "" : unknown ? "nothing to decide" : "not known", some ? "bad" : "");
+  const link = box.querySelector("a");
+  if (!some) link?.remove();
+  if (some && !link) {
+    const a = element("a", "decide below");
+    a.href = "#attention";
+    box.querySelector("dd").append(a);
+  }
 }
 
 function show(all) {
@@ -75,7 +90,7 @@ function show(all) {
   figure("rate", "Requests", all.measured ? rate(all.rate) : "–", "a second");
   figure("flight", "In flight", count(all.inFlight), all.inFlight === 1 ? "request" : "requests");
   figure("replayed", "Replayed", count(all.replayed), "not executed again");
-  figure("unknown", "Unknown outcomes", unknown ? count(unknown.unknown) + (unknown.more ? "+" : "") : "–", unknown?.unknown ? "wait for a decision" : "to decide on", unknown?.unknown ? "bad" : "");
+  showUnknown();
   figure("passed", "Outside all routes", count(status.passed_through), "passed through");
   if (status.draining) {
     health("warn", "draining");

@@ -1,11 +1,14 @@
 // The picture of a route's traffic: requests a second by outcome, one on top of another.
 
+import { span } from "./words.js";
+
 export const outcomes = [
   ["executed", "executed"], ["replayed", "replayed"], ["passed_through", "passed through"],
   ["rejected", "rejected"], ["released", "released"], ["failed", "failed"],
 ];
 export const every = 2000; // milliseconds between two looks at the counters
 export const points = 150; // five minutes
+const first = 30; // a page just opened shows one minute, or there would be nothing to see
 
 const height = 150;
 const edge = { left: 38, right: 8, top: 12, bottom: 20 };
@@ -40,14 +43,16 @@ export function plot(svg, series, name) {
   const width = Math.max(200, svg.clientWidth);
   const top = ceiling(Math.max(1, ...series.filter(Boolean).map(total)));
   const right = width - edge.right, bottom = height - edge.bottom;
-  const x = (i) => right - (series.length - 1 - i) * (right - edge.left) / (points - 1);
+  const shown = series.length > first ? points : first;
+  const x = (i) => right - (series.length - 1 - i) * (right - edge.left) / (shown - 1);
   const y = (v) => bottom - v * (bottom - edge.top) / top;
+  const waiting = series.filter(Boolean).length < 2;
   const parts = [];
-  for (const v of [0, top / 2, top]) {
+  for (const v of waiting ? [0, top] : [0, top / 2, top]) {
     parts.push(shape("line", { class: "grid", x1: edge.left, x2: right, y1: y(v), y2: y(v) }));
     parts.push(shape("text", { x: edge.left - 6, y: y(v) + 4, "text-anchor": "end" }, String(v)));
   }
-  parts.push(shape("text", { x: edge.left, y: height - 4 }, "5 minutes ago"));
+  parts.push(shape("text", { x: edge.left, y: height - 4 }, span(shown * every / 1000) + " ago"));
   parts.push(shape("text", { x: right, y: height - 4, "text-anchor": "end" }, "now"));
   for (const run of runs(series)) {
     const floor = run.map(() => 0);
@@ -59,12 +64,19 @@ export function plot(svg, series, name) {
       parts.push(shape("polygon", { class: o, points: [...above, ...below].join(" ") }));
     }
   }
-  if (series.filter(Boolean).length < 2) {
+  if (waiting) {
     parts.push(shape("text", { class: "waiting", x: (edge.left + right) / 2, y: (edge.top + bottom) / 2 + 4, "text-anchor": "middle" }, "Watching…"));
   }
   svg.setAttribute("viewBox", "0 0 " + width + " " + height);
-  svg.setAttribute("aria-label", "Requests a second of " + name + " in the last five minutes; now " + total(series.findLast(Boolean) || Object.fromEntries(outcomes.map(([o]) => [o, 0]))).toFixed(1));
+  svg.setAttribute("aria-label", "Requests a second of " + name + " in the last " + span(shown * every / 1000) + "; the axis ends at " + top);
   svg.replaceChildren(...parts);
+}
+
+// latest is the mean of the last ten seconds: a number that people can read while it moves.
+export function latest(series) {
+  const some = series.slice(-5).filter(Boolean);
+  if (some.length === 0) return undefined;
+  return Object.fromEntries(outcomes.map(([o]) => [o, some.reduce((sum, p) => sum + p[o], 0) / some.length]));
 }
 
 // newPlot is an empty svg for plot.

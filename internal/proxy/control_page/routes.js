@@ -1,7 +1,7 @@
 // The routes: what comes of their requests, and the rules that are in force.
 
 import { count, element, put, rate } from "./words.js";
-import { newPlot, outcomes, plot, points } from "./plot.js";
+import { latest, newPlot, outcomes, plot, points } from "./plot.js";
 
 const cards = new Map(); // by route: {box, series, last, at}
 const zero = () => Object.fromEntries(outcomes.map(([o]) => [o, 0]));
@@ -113,10 +113,10 @@ function showCard(card, route, now) {
   put(card.where, route.methods.join(" ") + " " + (route.host || "") + route.path);
   add(card, route.requests || {}, now);
   plot(card.picture, card.series, route.name);
-  const latest = card.series.at(-1) || zero();
+  const mean = latest(card.series) || zero();
   for (const [o, { row, cells }] of card.numbers) {
     const all = (route.requests || {})[o] || 0;
-    put(cells[0], rate(latest[o]));
+    put(cells[0], rate(mean[o]));
     put(cells[1], count(all));
     row.className = all === 0 ? "none" : "";
   }
@@ -127,7 +127,7 @@ function showCard(card, route, now) {
 
 // showRoutes shows all of them, and returns what they do together.
 export function showRoutes(into, routes, now) {
-  const all = { rate: 0, replayed: 0, inFlight: 0, unknown: 0, measured: false };
+  const all = { rate: 0, replayed: 0, inFlight: 0, measured: false };
   const names = new Set(routes.map((r) => r.name));
   for (const [name, card] of cards) {
     if (names.has(name)) continue;
@@ -142,12 +142,11 @@ export function showRoutes(into, routes, now) {
       into.append(card.box);
     }
     showCard(card, route, now);
-    const latest = card.series.at(-1);
-    if (latest) all.rate += sum(latest);
-    all.measured = all.measured || Boolean(latest);
+    const point = latest(card.series);
+    if (point) all.rate += sum(point);
+    all.measured = all.measured || Boolean(point);
     all.replayed += (route.requests || {}).replayed || 0;
     all.inFlight += route.in_flight;
-    all.unknown += sum(route.unknown_outcomes);
   }
   into.querySelector(".empty")?.remove();
   if (routes.length === 0) into.append(element("p", "No route is configured: every request passes through, unguarded.", "card empty"));

@@ -17,17 +17,22 @@ export function put(e, text) {
 
 const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 
-// span is a number of seconds in words: "3 minutes", "1 day 4 hours".
+// span is a number of seconds in words: "3 minutes", "1 day 4 hours". Exact enough to act on.
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));
-  const i = units.findIndex(([, size]) => s >= size);
-  if (i < 0) return "0 seconds";
-  const part = ([name, size], n) => n + " " + name + (n === 1 ? "" : "s");
-  const first = Math.floor(s / units[i][1]);
-  const text = part(units[i], first);
-  // The next smaller unit only says something while the first is small, and never for minutes.
-  const next = i < 2 && first < 10 ? Math.floor((s % units[i][1]) / units[i + 1][1]) : 0;
-  return next ? text + " " + part(units[i + 1], next) : text;
+  const part = (n, [name]) => n + " " + name + (n === 1 ? "" : "s");
+  // 90 seconds are still seconds: "1 minute" would hide half of them.
+  const i = units.findIndex(([name, size]) => s >= size && (name !== "minute" || s === size || s >= 2 * size));
+  if (i < 0) return part(s, units[3]);
+  const size = units[i][1];
+  if (i < 2 && s < 10 * size) {
+    const smaller = units[i + 1][1];
+    const all = Math.round(s / smaller) * smaller; // so that 23 hours and 60 minutes never are
+    const rest = Math.round((all % size) / smaller);
+    return part(Math.floor(all / size), units[i]) + (rest ? " " + part(rest, units[i + 1]) : "");
+  }
+  const n = Math.round(s / size);
+  return i > 0 && i < 3 && n * size >= units[i - 1][1] ? part(1, units[i - 1]) : part(n, units[i]);
 }
 
 // rate is a number of requests a second.

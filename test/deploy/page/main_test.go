@@ -126,7 +126,26 @@ const (
 type proxy struct {
 	url, control, tokenFile string
 	process                 *exec.Cmd
-	log                     bytes.Buffer
+	log                     output
+}
+
+// An output is what a process prints, to be read while it does.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write is io.Writer's.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (p *proxy) logged() string {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	return p.log.text.String()
 }
 
 type setup struct {
@@ -163,7 +182,7 @@ func start(t *testing.T, s setup) *proxy {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.log.Bytes())
+			t.Logf("the proxy's log:\n%s", p.logged())
 		}
 	})
 	eventually(t, "the proxy serves", func() bool {

@@ -44,6 +44,7 @@ func number(row, column int) string {
 }
 
 func TestWhatGoesOn(t *testing.T) {
+	t.Parallel()
 	u := newUpstream(t)
 	p := start(t, setup{upstream: u.URL, routes: routes})
 	b := open(t, p.control, "/", refused)
