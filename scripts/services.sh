@@ -21,6 +21,7 @@ need() {
 	echo curl curl
 	echo h2load nghttp2-client
 	echo promtool prometheus
+	echo chromium chromium
 }
 
 cache=$PWD/.cache/services

@@ -19,7 +19,7 @@ function story(k) {
   const p = element("p", "", "story");
   const when = k.since ? moment(k.since, proxy.now()) : undefined;
   const by = k.owner ? " by " + k.owner : "";
-  const left = k.ttl_left_seconds ? " for another " + span(k.ttl_left_seconds) : "";
+  const left = k.ttl_left_seconds ? " for " + span(k.ttl_left_seconds) + " more" : "";
   switch (k.state) {
     case "free":
       p.append("Nothing is known of this key: the next request with it is executed.");
@@ -165,6 +165,7 @@ async function release() {
 // offer shows the fields that name a key of the chosen route.
 function offer() {
   const route = proxy.routes().find((r) => r.name === at("route").value);
+  at("by-key").hidden = !route;
   if (!route) return;
   put(at("key-header"), route.key_header);
   at("identity").replaceChildren(...route.identity_headers.flatMap((name, i) => {

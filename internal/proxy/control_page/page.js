@@ -38,6 +38,8 @@ function lock(why) {
   at("signin").hidden = false;
   at("open").hidden = at("lock").hidden = true;
   health("calm", "locked");
+  put(at("build"), "");
+  notice("");
   put(at("token-error"), why);
   at("token").setAttribute("aria-invalid", String(why !== ""));
   if (!already || why) at("token").select();
@@ -154,10 +156,7 @@ at("token-form").addEventListener("submit", async (event) => {
   at("token").value = "";
   at("lock").focus();
 });
-at("lock").addEventListener("click", () => {
-  at("token").value = "";
-  lock("");
-});
+at("lock").addEventListener("click", () => location.reload()); // forgets all that was shown, too
 startKeys({
   call,
   now: () => Date.parse(status.started) + status.uptime_seconds * 1000,

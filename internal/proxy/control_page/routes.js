@@ -77,6 +77,13 @@ function newCard() {
   return card;
 }
 
+// value is that of a setting, as one would say it.
+function value(v) {
+  if (Array.isArray(v)) return v.length === 0 ? "none" : v.map(value).join(", ");
+  if (v === "" || v === null) return "none";
+  return typeof v === "object" ? (Object.keys(v).length === 0 ? "none" : JSON.stringify(v)) : String(v);
+}
+
 // showRule lists the settings: first those that somebody chose, then the defaults.
 function showRule(card, settings) {
   const text = JSON.stringify(settings || []);
@@ -93,9 +100,9 @@ function showRule(card, settings) {
       const row = element("tr");
       const name = element("th", s.path);
       name.scope = "row";
-      const value = element("td", typeof s.value === "string" ? s.value || "(empty)" : JSON.stringify(s.value));
-      if (s.from !== "default") value.append(element("span", s.from, "from"));
-      row.append(name, value);
+      const cell = element("td", value(s.value));
+      if (s.from !== "default") cell.append(element("span", s.from, "from"));
+      row.append(name, cell);
       body.append(row);
     }
     table.append(body);

@@ -46,7 +46,8 @@ export const count = (n) => n.toLocaleString("en-US");
 
 // moment is an instant as the distance from now, with the instant itself for who points at it.
 export function moment(iso, now) {
-  const e = element("time", span((now - Date.parse(iso)) / 1000) + " ago");
+  const seconds = (now - Date.parse(iso)) / 1000;
+  const e = element("time", seconds < 1.5 ? "just now" : span(seconds) + " ago");
   e.dateTime = iso;
   e.title = new Date(iso).toLocaleString();
   return e;

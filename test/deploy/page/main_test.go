@@ -182,7 +182,8 @@ func start(t *testing.T, s setup) *proxy {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("the proxy's log:\n%s", p.logged())
+			lines := strings.Split(p.logged(), "\n")
+			t.Logf("the end of the proxy's log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 	})
 	eventually(t, "the proxy serves", func() bool {

@@ -75,6 +75,15 @@ func TestWhatGoesOn(t *testing.T) {
 	b.says("#keys", "ago")
 	b.says("#glance-unknown", "2")
 
+	// What moves, moves within its place: nothing jumps.
+	if shift := js[float64](b, `new Promise((done) => {
+		let sum = 0;
+		new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value; }).observe({type: "layout-shift", buffered: true});
+		setTimeout(() => done(sum), 200);
+	})`); shift > 0.02 {
+		t.Errorf("the layout shifted by %v", shift)
+	}
+
 	// The effective rules are shown, those that were set first.
 	js[bool](b, "document.querySelectorAll('#routes details').forEach((d) => { d.open = true; }) || true")
 	b.says("#routes .settings", "identity_header")

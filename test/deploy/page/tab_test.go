@@ -195,10 +195,15 @@ func (b *tab) dark(yes bool) {
 	called(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 }
 
-// shot keeps a picture of the whole page in the test's output.
+// shot keeps a picture in the test's output: of the whole page, or, with a dialog, of what
+// is in the window.
 func (b *tab) shot(name string) []byte {
 	b.t.Helper()
-	png, err := chromedp.Run(b.context, chromedp.FullScreenshot(100))
+	take := chromedp.FullScreenshot(100)
+	if js[bool](b, "document.querySelector('dialog[open]') !== null") {
+		take = chromedp.CaptureScreenshot()
+	}
+	png, err := chromedp.Run(b.context, take)
 	if err != nil {
 		b.t.Errorf("screenshot: %v", err)
 		return nil
