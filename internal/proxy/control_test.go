@@ -181,6 +181,38 @@ func TestControlWithAToken(t *testing.T) {
 	c.answers(t, 200, "", "GET /api/status", "", "Authorization: Bearer another-0123456789abcdef")
 }
 
+// A key is looked up by what its caller sends, with or without a token: that changes nothing,
+// and what was sent is in no answer.
+func TestControlLooksUp(t *testing.T) {
+	open, err := controlled(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := controlled(t, withToken(t, aControlToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const call = "POST " + lookupPath
+	closed.answers(t, 401, "unauthorized", call, `{"route": "payments", "key": "abc"}`)
+	for _, c := range []*control{open, closed} {
+		token := "Authorization: Bearer " + aControlToken
+		c.answers(t, 403, "cross_origin", call, `{"route": "payments", "key": "abc"}`, token, "Sec-Fetch-Site: same-site")
+		w := c.ask(call, `{"route": "payments", "key": "abc"}`, token)
+		quoted := c.ask(call, `{"route": "payments", "key": "\"abc\"", "headers": {"X-Other": "x"}}`, token)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"state":"free"`) || w.Body.String() != quoted.Body.String() {
+			t.Errorf("%d %s, quoted %s", w.Code, w.Body, quoted.Body)
+		}
+		for _, body := range []string{"", "x", `{"key": "secret-key"}`, `{"route": "secret-route", "key": "secret-key"}`, `{"route": "payments"}`, `{"route": "payments", "key": "secret key"}`, `{"route": "payments", "key": "a", "secret-x": 1}`} {
+			c.answers(t, 400, "bad_request", call, body, token)
+			if w := c.ask(call, body, token); strings.Contains(w.Body.String(), "secret") {
+				t.Errorf("%s: %s", body, w.Body)
+			}
+		}
+		c.answers(t, 400, "bad_request", call+"?key=abc", `{"route": "payments", "key": "abc"}`, token)
+		c.answers(t, 404, "no_such_call", "GET "+lookupPath, "", token)
+	}
+}
+
 // The page can be had without the token, since it holds nothing; what it shows can't. It
 // runs and loads nothing but its own files.
 func TestControlPage(t *testing.T) {

@@ -70,38 +70,70 @@ function row(k) {
 // fill changes the rows in place, so that a focused button stays where it is.
 function fill(list, keys) {
   const old = new Map([...list.children].map((li) => [li.dataset.hash, li]));
-  for (const k of keys) {
+  keys.forEach((k, i) => {
     const was = old.get(k.key_hash);
-    const is = row(k);
+    let is = row(k);
     old.delete(k.key_hash);
-    if (!was) list.append(is);
-    else if (was.dataset.state === k.state) was.firstChild.replaceWith(is.firstChild);
-    else was.replaceWith(is);
-  }
+    if (was && was.dataset.state === k.state) {
+      was.firstChild.replaceWith(is.firstChild);
+      is = was;
+    } else {
+      was?.remove();
+    }
+    if (list.children[i] !== is) list.insertBefore(is, list.children[i] || null);
+  });
   for (const li of old.values()) li.remove();
 }
 
-// listKeys shows what needs a look: unknown outcomes first. It returns how many are unknown.
+const most = 200; // rows
+const pagesATime = 6; // of a thousand keys looked at: a big store is gone through over several looks
+let walk; // through the store, as far as it has come
+let whole; // what the last whole walk found
+
+// step goes on through the store, unknown outcomes first.
+async function step() {
+  walk ??= { keys: [], states: ["unknown", "in-progress"], looked: 0 };
+  for (let n = 0; n < pagesATime && walk.states.length > 0; n++) {
+    const after = walk.next === undefined ? "" : "&cursor=" + encodeURIComponent(walk.next);
+    const page = await proxy.call("GET", "/api/keys?limit=1000&state=" + walk.states[0] + after);
+    walk.keys.push(...page.keys);
+    walk.looked += page.looked;
+    walk.next = page.next;
+    if (page.next === undefined) walk.states.shift();
+  }
+  if (walk.states.length > 0) return;
+  whole = walk.keys;
+  walk = undefined;
+}
+
+// listAgain forgets how far the look through the store has come.
+export function listAgain() { walk = whole = undefined; }
+
+// listKeys shows what needs a look. It returns how many are unknown, and whether there may be more.
 export async function listKeys() {
   const note = at("keys-note");
-  let pages;
   try {
-    pages = [await proxy.call("GET", "/api/keys?limit=200&state=unknown"), await proxy.call("GET", "/api/keys?limit=200&state=in-progress")];
+    await step();
   } catch (error) {
+    listAgain();
     if (error.status !== 401) {
       note.dataset.tone = "bad";
-      put(note, "The keys can't be listed: " + error.message);
+      put(note, "The keys can't be listed. " + error.message);
       at("keys").replaceChildren();
     }
     throw error;
   }
   delete note.dataset.tone;
-  const [unknown, flying] = pages.map((p) => p.keys);
-  fill(at("keys"), [...unknown, ...flying]);
-  if (pages.some((p) => p.next !== undefined)) put(note, "There are more keys than were looked at here: `idemproxy keys list` goes through all.");
-  else if (unknown.length + flying.length === 0) put(note, "No request is in flight and no outcome is unknown.");
-  else put(note, count(unknown.length) + " unknown, " + count(flying.length) + " in flight.");
-  return { unknown: unknown.length, more: pages[0].next !== undefined };
+  // Until a walk is whole, what it found so far is added to what the one before knew.
+  const keys = [...new Map([...(whole || []), ...(walk ? walk.keys : [])].map((k) => [k.key_hash, k])).values()];
+  const unknown = keys.filter((k) => k.state === "unknown");
+  const flying = keys.filter((k) => k.state !== "unknown");
+  fill(at("keys"), [...unknown, ...flying].slice(0, most));
+  let text = keys.length === 0 ? "No request is in flight and no outcome is unknown." : count(unknown.length) + " unknown, " + count(flying.length) + " in flight.";
+  if (!whole) text = "Looking: " + count(walk.looked) + " keys so far, " + count(keys.length) + " to show.";
+  if (keys.length > most) text += " The first " + most + " are below: `idemproxy keys list` goes through all.";
+  put(note, text);
+  return { unknown: unknown.length, more: !whole };
 }
 
 function showFound(k, note) {
@@ -155,6 +187,7 @@ async function release() {
     await proxy.call("POST", "/api/keys/" + encodeURIComponent(k.key_hash) + "/release" + (k.state === "in-progress" ? "?force=1" : ""));
     at("release").close();
     showFound(await proxy.call("GET", "/api/keys/" + encodeURIComponent(k.key_hash)), "Released. The next request with this key is executed.");
+    listAgain();
     await proxy.again();
   } catch (error) {
     put(at("release-error"), error.message);

@@ -114,6 +114,9 @@ func TestReleaseInFlightAndReadOnly(t *testing.T) {
 	p := start(t, setup{upstream: u.URL, routes: routes})
 	b := open(t, p.control, "/", refused)
 	b.signIn()
+	for i := range 1100 { // more than one page of the API
+		p.sends(t, 201, "/api/payments", fmt.Sprint("pay-", i), "{}")
+	}
 	p.hangs(t, u, "/api/payments", "hang-9")
 	b.until("document.querySelectorAll('#keys li').length === 1")
 	b.click("#keys button")

@@ -25,7 +25,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	b.says("#token-error", "Type the token.")
 	b.signIn()
 	b.says("#routes .empty", "No route is configured")
-	b.says("#keys-note", "The store can't be used")
+	b.says("#keys-note", "can't be listed. The store can't be used")
 	b.says("#glance-unknown", "not known")
 	b.shot("store-down")
 	if status := p.ask(t, "POST", "/drain"); status != 200 {
