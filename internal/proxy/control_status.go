@@ -23,7 +23,7 @@ type controlStatus struct {
 	Uptime   int64         `json:"uptime_seconds"`
 	Draining bool          `json:"draining"`
 	LogLevel string        `json:"log_level"`
-	ReadOnly bool          `json:"read_only"` // there is no token: nothing can be changed
+	ReadOnly bool          `json:"read_only"`      // there is no token: nothing can be changed
 	Passed   int64         `json:"passed_through"` // requests that no route matches
 	Routes   []routeStatus `json:"routes"`
 }

@@ -91,7 +91,7 @@ function show(all) {
   put(at("build"), [status.replica, status.version, "up " + span(status.uptime_seconds), "log level " + status.log_level].filter(Boolean).join(" · "));
   figure("rate", "Requests", all.measured ? rate(all.rate) : "–", "a second");
   figure("flight", "In flight", count(all.inFlight), all.inFlight === 1 ? "request" : "requests");
-  figure("replayed", "Replayed", count(all.replayed), "not executed again");
+  figure("replayed", "Replayed", count(all.replayed), "answered again");
   showUnknown();
   figure("passed", "Outside all routes", count(status.passed_through), "passed through");
   if (status.draining) {
