@@ -29,7 +29,7 @@ var suite struct {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("8") // these tests wait more than they compute
+		_ = f.Value.Set("4") // these tests wait more than they compute
 	}
 	os.Exit(run(m))
 }
@@ -289,6 +289,6 @@ func eventually(t *testing.T, what string, so func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("after a minute still not: %s", what)
 		}
-		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // asked again, not waited for
+		time.Sleep(80 * time.Millisecond) //nolint:forbidigo // asked again, not waited for
 	}
 }
