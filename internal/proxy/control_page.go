@@ -3,7 +3,6 @@ package proxy
 import (
 	"embed"
 	"net/http"
-	"strings"
 )
 
 // pageFiles are the page of the control listener. They hold nothing of this process: what
@@ -15,24 +14,22 @@ var pageFiles embed.FS
 // pagePolicy lets the page load and ask only what is here.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// pageTypes are the media types of the page's files, by the ends of their names.
-var pageTypes = map[string]string{
-	".html": "text/html; charset=utf-8",
-	".js":   "text/javascript; charset=utf-8",
-	".css":  "text/css; charset=utf-8",
-	".svg":  "image/svg+xml",
-}
-
 // pageFile is the file of the page that a path names, and its media type; "" for none.
 func pageFile(path string) (name, mediaType string) {
 	switch path {
 	case "/":
-		return "index.html", pageTypes[".html"]
-	case "/page.js", "/keys.js", "/routes.js", "/plot.js", "/words.js", "/page.css", "/icon.svg":
-		return path[1:], pageTypes[path[strings.LastIndexByte(path, '.'):]]
-	default:
-		return "", ""
+		return "index.html", "text/html; charset=utf-8"
+	case "/page.css":
+		return "page.css", "text/css; charset=utf-8"
+	case "/icon.svg":
+		return "icon.svg", "image/svg+xml"
 	}
+	for _, script := range []string{"page.js", "keys.js", "routes.js", "plot.js", "words.js"} {
+		if path == "/"+script {
+			return script, "text/javascript; charset=utf-8"
+		}
+	}
+	return "", ""
 }
 
 // isPage reports whether a request is for the page itself, which needs no token.

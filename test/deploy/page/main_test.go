@@ -54,20 +54,24 @@ func run(m *testing.M) int {
 	case err != nil:
 		return fail(err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.UserDataDir(filepath.Join(dir, "profile")),
+	browser, quit, err := startBrowser(program, filepath.Join(dir, "profile"))
+	if err != nil {
+		return fail(fmt.Errorf("start chromium: %w", err))
+	}
+	defer quit()
+	suite.browser = browser //nolint:fatcontext // the one of all tests, each of which derives its own
+	return m.Run()
+}
+
+func startBrowser(program, profile string) (browser context.Context, quit func(), err error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.UserDataDir(profile),
 		chromedp.WSURLReadTimeout(time.Minute), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-US"))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
 	}
 	all, end := chromedp.NewExecAllocator(context.Background(), options...)
-	defer end()
-	browser, quit := chromedp.NewContext(all)
-	defer quit()
-	if err := chromedp.Do(browser); err != nil {
-		return fail(fmt.Errorf("start chromium: %w", err))
-	}
-	suite.browser = browser
-	return m.Run()
+	browser, last := chromedp.NewContext(all)
+	return browser, func() { last(); end() }, chromedp.Do(browser)
 }
 
 func fail(err error) int {
@@ -289,6 +293,6 @@ func eventually(t *testing.T, what string, so func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("after a minute still not: %s", what)
 		}
-		time.Sleep(80 * time.Millisecond) //nolint:forbidigo // asked again, not waited for
+		time.Sleep(80 * time.Millisecond) // asked again, not waited for
 	}
 }
