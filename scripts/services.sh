@@ -26,6 +26,7 @@ need() {
 	echo node nodejs
 	echo haproxy haproxy
 	echo systemd-analyze systemd
+	echo chromium chromium
 }
 
 cache=$PWD/.cache/services

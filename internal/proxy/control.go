@@ -59,6 +59,7 @@ func newControl(p *Proxy) (*control, error) {
 	c.handle("GET /api/keys/{hash}", c.showKey)
 	c.handle("DELETE /api/keys/{hash}", c.removeKey)
 	c.handle("POST /api/keys/{hash}/release", c.releaseKey)
+	c.handle("POST "+lookupPath, c.lookUp)
 	c.handle("POST /drain", c.drain)
 	c.handle("POST /reload", c.reload)
 	c.handle("GET /loglevel", c.logLevel)
@@ -124,11 +125,16 @@ func (c *control) admit(r *http.Request) error {
 		return errCrossOrigin()
 	case c.token != nil && !isPage(r) && !c.knowsToken(r):
 		return errUnauthorized()
-	case c.token == nil && r.Method != http.MethodGet && r.Method != http.MethodHead:
+	case c.token == nil && !readsOnly(r):
 		return errReadOnly()
 	default:
 		return nil
 	}
+}
+
+// readsOnly reports whether a call changes nothing: none does by GET.
+func readsOnly(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && r.URL.Path == lookupPath
 }
 
 func (c *control) ownHost(host string) bool {

@@ -12,20 +12,24 @@ import (
 var pageFiles embed.FS
 
 // pagePolicy lets the page load and ask only what is here.
-const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // pageFile is the file of the page that a path names, and its media type; "" for none.
 func pageFile(path string) (name, mediaType string) {
 	switch path {
 	case "/":
 		return "index.html", "text/html; charset=utf-8"
-	case "/page.js":
-		return "page.js", "text/javascript; charset=utf-8"
 	case "/page.css":
 		return "page.css", "text/css; charset=utf-8"
-	default:
-		return "", ""
+	case "/icon.svg":
+		return "icon.svg", "image/svg+xml"
 	}
+	for _, script := range []string{"page.js", "keys.js", "routes.js", "plot.js", "words.js"} {
+		if path == "/"+script {
+			return script, "text/javascript; charset=utf-8"
+		}
+	}
+	return "", ""
 }
 
 // isPage reports whether a request is for the page itself, which needs no token.

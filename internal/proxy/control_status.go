@@ -23,6 +23,7 @@ type controlStatus struct {
 	Uptime   int64         `json:"uptime_seconds"`
 	Draining bool          `json:"draining"`
 	LogLevel string        `json:"log_level"`
+	ReadOnly bool          `json:"read_only"`      // there is no token: nothing can be changed
 	Passed   int64         `json:"passed_through"` // requests that no route matches
 	Routes   []routeStatus `json:"routes"`
 }
@@ -35,6 +36,7 @@ type routeStatus struct {
 	Methods []string `json:"methods"`
 	Host    string   `json:"host,omitempty"`
 	Path    string   `json:"path"`
+	naming
 	metrics.Counts
 	Settings any `json:"settings"`
 }
@@ -51,13 +53,13 @@ func (c *control) status(r *http.Request) (any, error) {
 	s := controlStatus{
 		Version: o.Version, Go: runtime.Version(), Replica: o.Replica,
 		Started: c.began.UTC().Truncate(time.Millisecond), Uptime: int64(time.Since(c.began).Seconds()),
-		Draining: c.p.draining.Load(), LogLevel: o.Operations.Level.String(),
+		Draining: c.p.draining.Load(), LogLevel: o.Operations.Level.String(), ReadOnly: c.token == nil,
 		Passed: counts[""].Requests[outcomePassedThrough], Routes: []routeStatus{},
 	}
 	for _, rt := range c.p.rules.Load().routes.all {
 		s.Routes = append(s.Routes, routeStatus{
 			Name: rt.rule.Name, Mode: string(rt.rule.Mode), Methods: rt.rule.Methods, Host: rt.rule.Host, Path: rt.rule.Path,
-			Counts: counts[rt.rule.Name], Settings: o.Operations.Settings(rt.rule.Name),
+			naming: namingOf(rt.rule), Counts: counts[rt.rule.Name], Settings: o.Operations.Settings(rt.rule.Name),
 		})
 	}
 	return s, nil

@@ -181,14 +181,49 @@ func TestControlWithAToken(t *testing.T) {
 	c.answers(t, 200, "", "GET /api/status", "", "Authorization: Bearer another-0123456789abcdef")
 }
 
+// A key is looked up by what its caller sends, with or without a token: that changes nothing,
+// and what was sent is in no answer.
+func TestControlLooksUp(t *testing.T) {
+	open, err := controlled(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := controlled(t, withToken(t, aControlToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const call = "POST " + lookupPath
+	closed.answers(t, 401, "unauthorized", call, `{"route": "payments", "key": "abc"}`)
+	for _, c := range []*control{open, closed} {
+		token := "Authorization: Bearer " + aControlToken
+		c.answers(t, 403, "cross_origin", call, `{"route": "payments", "key": "abc"}`, token, "Sec-Fetch-Site: same-site")
+		w := c.ask(call, `{"route": "payments", "key": "abc"}`, token)
+		quoted := c.ask(call, `{"route": "payments", "key": "\"abc\"", "headers": {"X-Other": "x"}}`, token)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"state":"free"`) || w.Body.String() != quoted.Body.String() {
+			t.Errorf("%d %s, quoted %s", w.Code, w.Body, quoted.Body)
+		}
+		for _, body := range []string{"", "x", `{"key": "secret-key"}`, `{"route": "secret-route", "key": "secret-key"}`, `{"route": "payments"}`, `{"route": "payments", "key": "secret key"}`, `{"route": "payments", "key": "a", "secret-x": 1}`} {
+			c.answers(t, 400, "bad_request", call, body, token)
+			if w := c.ask(call, body, token); strings.Contains(w.Body.String(), "secret") {
+				t.Errorf("%s: %s", body, w.Body)
+			}
+		}
+		c.answers(t, 400, "bad_request", call+"?key=abc", `{"route": "payments", "key": "abc"}`, token)
+		c.answers(t, 404, "no_such_call", "GET "+lookupPath, "", token)
+	}
+}
+
 // The page can be had without the token, since it holds nothing; what it shows can't. It
-// runs and loads nothing but its own three files.
+// runs and loads nothing but its own files.
 func TestControlPage(t *testing.T) {
 	c, err := controlled(t, withToken(t, aControlToken))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, mediaType := range map[string]string{"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"} {
+	for path, mediaType := range map[string]string{
+		"/": "text/html", "/page.css": "text/css", "/icon.svg": "image/svg+xml",
+		"/page.js": "text/javascript", "/keys.js": "text/javascript", "/routes.js": "text/javascript", "/plot.js": "text/javascript", "/words.js": "text/javascript",
+	} {
 		w := c.ask("GET "+path, "")
 		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), mediaType) || w.Header().Get("Content-Security-Policy") != pagePolicy || len(text) < 100 {
@@ -203,7 +238,7 @@ func TestControlPage(t *testing.T) {
 		c.answers(t, 403, "cross_origin", "GET "+path, "", "Sec-Fetch-Site: cross-site")
 	}
 	index := c.ask("GET /", "").Body.String()
-	if strings.Count(index, "<script") != 1 || !strings.Contains(index, `<script src="/page.js" defer></script>`) {
+	if strings.Count(index, "<script") != 1 || !strings.Contains(index, `<script type="module" src="/page.js"></script>`) {
 		t.Errorf("scripts of the page:\n%s", index)
 	}
 	c.answers(t, 401, "unauthorized", "GET /api/status", "")

@@ -1,169 +1,168 @@
-"use strict";
-// Everything shown is set as text, never as markup. The token stays in this page's memory.
+// What the page is made of, and how often it looks. The token stays in this page's memory.
 
-const outcomes = ["executed", "replayed", "passed_through", "rejected", "released", "failed"];
-const every = 2000; // milliseconds between two looks at the counters
-const points = 150; // five minutes
-const history = new Map(); // by route: {rates: [{executed: …}], last, at}
+import { at, count, element, put, rate, span } from "./words.js";
+import { every } from "./plot.js";
+import { gap, redraw, showRoutes } from "./routes.js";
+import { listKeys, offerRoutes, startKeys } from "./keys.js";
+
+let token = "";
+let status; // the last one
+let lost; // since when there has been no answer
+let timer;
 let looks = 0;
+let unknown;
 
-const at = (id) => document.getElementById(id);
-
-function element(name, text, cls) {
-  const e = document.createElement(name);
-  if (text !== undefined) e.textContent = text;
-  if (cls) e.className = cls;
-  return e;
-}
-
-async function call(method, path) {
-  const token = at("token").value.trim();
+async function call(method, path, body) {
   const headers = token ? { Authorization: "Bearer " + token } : {};
-  const answer = await fetch(path, { method, headers, credentials: "omit", cache: "no-store" });
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.detail || "status " + answer.status);
-  return body;
-}
-
-function tell(error) { at("message").textContent = error ? error.message : ""; }
-
-// rates are the requests of each outcome a second since the look before; none at first, and
-// none below zero when the process began anew.
-function rates(route, now) {
-  const h = history.get(route.name) || { rates: [] };
-  if (h.last) {
-    const seconds = Math.max(0.001, (now - h.at) / 1000);
-    const point = {};
-    for (const o of outcomes) point[o] = Math.max(0, (route.requests[o] || 0) - (h.last[o] || 0)) / seconds;
-    h.rates.push(point);
-    if (h.rates.length > points) h.rates.shift();
+  if (body) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), credentials: "omit", cache: "no-store" });
+  } catch {
+    throw new Error("The proxy can't be reached.");
   }
-  h.last = { ...route.requests };
-  h.at = now;
-  history.set(route.name, h);
-  return h.rates;
+  const told = await answer.json().catch(() => ({}));
+  if (answer.ok) return told;
+  if (answer.status === 401) lock(token ? "The token was refused: it is not, or no longer, the one in the file." : "");
+  const error = new Error(told.detail || "The proxy answered with status " + answer.status + ".");
+  error.status = answer.status;
+  throw error;
 }
 
-function plot(series) {
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("viewBox", "0 0 " + points + " 100");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", "requests a second, by outcome");
-  const top = Math.max(1, ...series.flatMap((p) => outcomes.map((o) => p[o])));
-  for (const o of outcomes) {
-    if (!series.some((p) => p[o] > 0)) continue;
-    const line = document.createElementNS(space, "polyline");
-    line.setAttribute("class", o);
-    line.setAttribute("points", series.map((p, i) => (points - series.length + i) + "," + (97 - 94 * p[o] / top)).join(" "));
-    svg.append(line);
-  }
-  return svg;
+// lock asks for the token. What was shown stays, out of sight, until it is right.
+function lock(why) {
+  token = "";
+  clearTimeout(timer);
+  const already = !at("signin").hidden;
+  if (at("release").open) at("release").close();
+  at("signin").hidden = false;
+  at("open").hidden = at("lock").hidden = true;
+  health("calm", "locked");
+  put(at("build"), "");
+  notice("");
+  put(at("token-error"), why);
+  at("token").setAttribute("aria-invalid", String(why !== ""));
+  if (!already || why) at("token").select();
+  at("token").focus();
 }
 
-function settings(route) {
-  const table = element("table");
-  for (const s of route.settings || []) {
-    const row = element("tr");
-    const value = typeof s.value === "string" ? s.value : JSON.stringify(s.value);
-    row.append(element("td", s.path), element("td", value), element("td", s.from));
-    table.append(row);
-  }
-  return table;
+function health(tone, text) {
+  at("health").dataset.tone = tone;
+  put(at("health"), text);
 }
 
-function showRoute(route, now) {
-  let box = document.querySelector("[data-route=" + JSON.stringify(route.name) + "]");
+function notice(text, tone) {
+  at("notice").hidden = text === "";
+  at("notice").dataset.tone = tone || "";
+  put(at("notice"), text);
+}
+
+function figure(id, title, value, unit, tone) {
+  let box = at("glance-" + id);
   if (!box) {
     box = element("div");
-    box.dataset.route = route.name;
-    const rules = element("details");
-    rules.append(element("summary", "effective rule"), element("div"));
-    box.append(element("h3"), element("div"), element("p", "", "legend"), rules);
-    at("routes").append(box);
+    box.id = "glance-" + id;
+    const dd = element("dd");
+    dd.append(element("span", "", "value"), element("span", "", "unit"));
+    box.append(element("dt", title), dd);
+    at("glance").append(box);
   }
-  const [title, picture, legend, rules] = box.children;
-  title.textContent = [route.name, route.methods.join(" "), (route.host || "") + route.path, route.mode, "in flight " + route.in_flight, "waiting " + route.waiting].join(" · ");
-  const series = rates(route, now);
-  picture.replaceChildren(plot(series));
-  const last = series.at(-1) || {};
-  legend.replaceChildren(...outcomes.map((o) => element("span", o.replace("_", " ") + " " + (last[o] || 0).toFixed(1) + "/s, " + (route.requests[o] || 0), o)));
-  rules.lastChild.replaceChildren(settings(route));
+  box.dataset.tone = tone || "";
+  put(box.querySelector(".value"), value);
+  put(box.querySelector(".unit"), unit);
+  return box;
 }
 
+// showUnknown counts what waits for a person, and leads there.
+function showUnknown() {
+  const some = unknown && unknown.unknown > 0;
+  const value = unknown ? count(unknown.unknown) + (unknown.more ? "+" : "") : "–";
+  const box = figure("unknown", "Unknown outcomes", value, some ? "" : unknown ? "nothing to decide" : "not known", some ? "bad" : "");
+  const link = box.querySelector("a");
+  if (!some) link?.remove();
+  if (some && !link) {
+    const a = element("a", "decide below");
+    a.href = "#attention";
+    box.querySelector("dd").append(a);
+  }
+}
+
+function show(all) {
+  put(at("build"), [status.replica, status.version, "up " + span(status.uptime_seconds), "log level " + status.log_level].filter(Boolean).join(" · "));
+  figure("rate", "Requests", all.measured ? rate(all.rate) : "–", "a second");
+  figure("flight", "In flight", count(all.inFlight), all.inFlight === 1 ? "request" : "requests");
+  figure("replayed", "Replayed", count(all.replayed), "answered again");
+  showUnknown();
+  figure("passed", "Outside all routes", count(status.passed_through), "passed through");
+  if (status.draining) {
+    health("warn", "draining");
+    notice("This replica is draining: it tells that it is not ready, so that no more requests are led to it, and serves on until it is stopped.", "warn");
+  } else {
+    health("good", "serving");
+    notice(status.read_only ? "Without control.token_file this page only shows: nothing can be released here." : "", "calm");
+  }
+}
+
+function missed() {
+  lost ??= new Date();
+  gap();
+  redraw();
+  health("bad", "not reached");
+  notice("The proxy has not answered since " + lost.toLocaleTimeString() + ". What is below is from before; the page asks again every two seconds.", "bad");
+}
+
+// look asks for everything once, and again after a while.
 async function look() {
+  clearTimeout(timer);
+  let next;
   try {
-    const status = await call("GET", "/api/status");
-    at("build").textContent = [status.version, status.replica, status.draining ? "draining" : "", "log level " + status.log_level].filter(Boolean).join(" · ");
-    const now = performance.now();
-    for (const route of status.routes) showRoute(route, now);
-    const names = new Set(status.routes.map((r) => r.name));
-    for (const box of [...at("routes").children]) if (!names.has(box.dataset.route)) box.remove();
-    if (looks++ % 5 === 0) await listKeys();
-    tell();
+    next = await call("GET", "/api/status");
   } catch (error) {
-    tell(error);
+    if (error.status === 401) return;
+    missed();
+    timer = setTimeout(look, every);
+    return;
   }
-  setTimeout(look, every);
-}
-
-function button(text, act) {
-  const b = element("button", text);
-  b.type = "button";
-  b.addEventListener("click", act);
-  return b;
-}
-
-async function listKeys() {
-  const rows = [];
-  let more = false;
-  for (const state of ["in-progress", "unknown"]) {
-    const page = await call("GET", "/api/keys?limit=200&state=" + state);
-    more = more || page.next !== undefined;
-    for (const k of page.keys) {
-      const row = element("tr");
-      for (const text of [k.key_hash, k.state, k.route, k.owner, k.since]) row.append(element("td", text || ""));
-      const cell = element("td");
-      cell.append(button("look", () => find(k.key_hash)));
-      row.append(cell);
-      rows.push(row);
-    }
-  }
-  at("keys").replaceChildren(...rows);
-  at("more").textContent = more ? "There are more keys than were looked at: `idemproxy keys list` goes through all." : "";
-}
-
-async function find(hash) {
-  at("hash").value = hash;
-  at("actions").replaceChildren();
+  lost = undefined;
+  status = next;
+  at("signin").hidden = true;
+  at("open").hidden = false;
+  at("lock").hidden = status.read_only;
+  offerRoutes(status.routes);
+  const all = showRoutes(at("routes"), status.routes, performance.now());
+  show(all);
   try {
-    const k = await call("GET", "/api/keys/" + encodeURIComponent(hash));
-    at("found").textContent = JSON.stringify(k, null, 2);
-    if (k.state === "unknown" || k.state === "in-progress") at("actions").append(button("Release", () => release(k)));
-    tell();
+    // Listing goes through the store: not each time.
+    if (looks++ % 2 === 0) unknown = await listKeys();
   } catch (error) {
-    at("found").textContent = error.message;
+    unknown = undefined;
+    if (error.status === 401) return;
   }
+  show(all);
+  clearTimeout(timer);
+  timer = setTimeout(look, every);
 }
 
-async function release(k) {
-  const live = k.state === "in-progress";
-  const question = live
-    ? "A request with this key is being executed. If you release it, the next one is executed beside it. Release it?"
-    : "Nobody knows whether the request was executed. The next one with this key will be. Release it?";
-  if (!confirm(question)) return;
-  try {
-    await call("POST", "/api/keys/" + encodeURIComponent(k.key_hash) + "/release" + (live ? "?force=1" : ""));
-    await find(k.key_hash);
-    await listKeys();
-  } catch (error) {
-    at("found").textContent = error.message;
-  }
-}
-
-at("lookup").addEventListener("submit", (event) => {
+at("token-form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  find(at("hash").value.trim());
+  token = at("token").value.trim();
+  if (token === "") {
+    lock("Type the token.");
+    return;
+  }
+  looks = 0;
+  await look();
+  if (token === "" || lost) return;
+  at("token").value = "";
+  at("lock").focus();
 });
+at("lock").addEventListener("click", () => location.reload()); // forgets all that was shown, too
+startKeys({
+  call,
+  now: () => Date.parse(status.started) + status.uptime_seconds * 1000,
+  readOnly: () => status.read_only,
+  routes: () => status.routes,
+  again: () => { looks = 0; return look(); },
+});
+addEventListener("resize", redraw);
 look();
