@@ -71,7 +71,7 @@ func render(t *testing.T, values string) []object {
 
 func file(t *testing.T, content string) string {
 	t.Helper()
-	f, err := os.CreateTemp("", "idemproxy-values-*.yaml") // helm splits names at commas, which a test's folder may have
+	f, err := os.CreateTemp("", "idemproxy-values-*.yaml") //nolint:usetesting // helm splits names at commas, which a test's folder may have
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,11 +65,11 @@ func objects(t *testing.T, text string) []object {
 		if head.Kind == "" {
 			continue
 		}
-		make, known := types[head.APIVersion+" "+head.Kind]
+		empty, known := types[head.APIVersion+" "+head.Kind]
 		if !known {
 			t.Fatalf("%s %s: no known type", head.APIVersion, head.Kind)
 		}
-		o := object{head.TypeMeta, head.ObjectMeta, make(), []byte(doc)}
+		o := object{head.TypeMeta, head.ObjectMeta, empty(), []byte(doc)}
 		if err := yaml.UnmarshalStrict([]byte(doc), o.typed); err != nil {
 			t.Errorf("%s: %v", o, err)
 		}

@@ -26,7 +26,7 @@ func read(t *testing.T, name string) []byte {
 func same(t *testing.T, name string, want []byte) {
 	t.Helper()
 	if update {
-		if err := os.WriteFile(name, want, 0o644); err != nil { //nolint:gosec // a file of the tree
+		if err := os.WriteFile(name, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -209,7 +209,7 @@ func (l *load) count(ctx context.Context, in *installation) {
 }
 
 func (l *load) follow(ctx context.Context, in *installation, pod string) {
-	cmd := exec.CommandContext(ctx, "kubectl", "--namespace", in.namespace, "logs", "--follow", pod, "-c", l.container) //nolint:gosec // our own words
+	cmd := exec.CommandContext(ctx, "kubectl", "--namespace", in.namespace, "logs", "--follow", pod, "-c", l.container)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

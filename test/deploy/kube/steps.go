@@ -202,7 +202,7 @@ func (in *installation) kubectl(ctx context.Context, stdin string, args ...strin
 
 func run(ctx context.Context, stdin, command string, args ...string) (string, error) {
 	var errs strings.Builder
-	cmd := exec.CommandContext(ctx, command, args...) //nolint:gosec // our own words
+	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &errs
 	out, err := cmd.Output()
 	if err != nil {
