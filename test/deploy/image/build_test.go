@@ -322,7 +322,7 @@ func TestContent(t *testing.T) {
 		t.Errorf("%d bytes, want less than %d", size, largest)
 	}
 	t.Logf("%d bytes, %d less than the limit", size, largest-size)
-	if info, err := os.Stat(filepath.Join(b.image, "var/lib/idemproxy")); err != nil || !info.IsDir() {
+	if info, err := os.Stat(b.image + "/var/lib/idemproxy"); err != nil || !info.IsDir() {
 		t.Errorf("no place for the file store: %v", err)
 	}
 	binary, err := elf.Open(filepath.Join(b.image, "idemproxy"))

@@ -49,7 +49,7 @@ func TestBuildIsTheMakefiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, _, _ := strings.Cut(string(out[strings.Index(string(out), "CGO_ENABLED"):]), " -o ")
+	want, _, _ := strings.Cut(string(out), " -o ")
 	if got != want {
 		t.Errorf("it builds by\n%s\nthe Makefile by\n%s", got, want)
 	}
@@ -72,12 +72,12 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}
 	}
-	unit, err := os.ReadFile(filepath.Join(root, "deploy/systemd/idemproxy.service"))
+	unit, err := os.ReadFile(root + "/deploy/systemd/idemproxy.service")
 	if err != nil {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile(`IDEMPROXY_CONFIG=(\S+)`).FindSubmatch(unit)
-	if named == nil || places[string(named[1])].Type != "config|noreplace" {
+	if len(named) != 2 || places[string(named[1])].Type != "config|noreplace" {
 		t.Errorf("the unit's configuration %s is not in the packages, or an upgrade would replace it", named)
 	}
 	if places["/usr/lib/systemd/system/idemproxy.service"].Src == "" {
