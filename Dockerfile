@@ -9,8 +9,6 @@
 FROM --platform=$BUILDPLATFORM golang:1.27.3-bookworm AS build
 # Everything below happens in here, so that a test can run the same lines without Docker.
 WORKDIR /src
-# Where the file store keeps its file.
-RUN mkdir -p out/state
 # The image's own Go, which is the Makefile's; nothing is fetched in its place.
 ENV GOTOOLCHAIN=local
 # For builds behind a mirror: --build-arg GOPROXY=…
@@ -18,6 +16,10 @@ ARG GOPROXY
 ARG GOSUMDB
 COPY go.mod go.sum ./
 RUN go mod download
+# The image's folders, which anybody may read whatever the umask of the checkout was, and
+# the one that the file store writes.
+COPY deploy/image deploy/image
+RUN mkdir -p out/state out/root/var/lib && cp -R deploy/image/. out/root && chmod -R u=rwX,go=rX out
 COPY cmd cmd
 COPY internal internal
 ARG TARGETOS
@@ -34,10 +36,8 @@ LABEL org.opencontainers.image.title="idemproxy" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
-# The user's name, and a configuration that asks for IDEMPROXY_UPSTREAM_URL only; readable
-# whatever the umask of the checkout was.
-COPY --chmod=0644 deploy/image/etc/passwd deploy/image/etc/group /etc/
-COPY --chmod=0644 deploy/image/etc/idemproxy/idemproxy.yaml /etc/idemproxy/idemproxy.yaml
+# The user's name, and a configuration that asks for IDEMPROXY_UPSTREAM_URL only.
+COPY --from=build /src/out/root /
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build --chown=65532:65532 /src/out/state /var/lib/idemproxy
 COPY --from=build /src/out/idemproxy /idemproxy

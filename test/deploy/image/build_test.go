@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -190,7 +191,7 @@ func (b *builder) sources(from, source string) map[string]string {
 			}
 		}
 	case strings.HasPrefix(source, workdir+"/"):
-		found["."] = filepath.Join(b.src, strings.TrimPrefix(source, workdir))
+		b.below(filepath.Join(b.src, strings.TrimPrefix(source, workdir)), found)
 	case source == "/etc/ssl/certs/ca-certificates.crt":
 		found["."] = source // this machine's: Debian's as in the base image
 	default:
@@ -200,6 +201,27 @@ func (b *builder) sources(from, source string) map[string]string {
 		b.t.Fatalf("COPY %s: there is nothing", source)
 	}
 	return found
+}
+
+// below adds a file, or all files and empty folders in a folder.
+func (b *builder) below(source string, found map[string]string) {
+	b.t.Helper()
+	err := filepath.WalkDir(source, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if entries, err := os.ReadDir(name); err != nil || len(entries) > 0 {
+				return err
+			}
+		}
+		below, err := filepath.Rel(source, name)
+		found[below] = name
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // place copies a file, or makes an empty folder, with the owner and mode of the COPY.
@@ -226,7 +248,7 @@ func (b *builder) place(c *instructions.CopyCommand, from, to string) {
 		if len(entries) > 0 {
 			b.t.Fatalf("%s holds something", from)
 		}
-		check(os.Mkdir(to, mode))
+		check(os.MkdirAll(to, mode))
 	} else {
 		data, err := os.ReadFile(from)
 		check(err)
@@ -277,6 +299,13 @@ func TestContent(t *testing.T) {
 		} else if !entry.IsDir() {
 			t.Errorf("%s is neither a file nor a folder", name)
 		}
+		owner := uint32(0)
+		if name == "/var/lib/idemproxy" {
+			owner = 65532
+		}
+		if have := info.Sys().(*syscall.Stat_t); os.Getuid() == 0 && (have.Uid != owner || have.Gid != owner) {
+			t.Errorf("%s belongs to %d:%d, want %d", name, have.Uid, have.Gid, owner)
+		}
 		if special := info.Mode() & (fs.ModeSetuid | fs.ModeSetgid | 0o022); special != 0 {
 			t.Errorf("%s has mode %v", name, info.Mode())
 		}
@@ -293,7 +322,7 @@ func TestContent(t *testing.T) {
 		t.Errorf("%d bytes, want less than %d", size, largest)
 	}
 	t.Logf("%d bytes, %d less than the limit", size, largest-size)
-	if info, err := os.Stat(filepath.Join(b.image, "var/lib/idemproxy")); err != nil || !info.IsDir() {
+	if info, err := os.Stat(b.image + "/var/lib/idemproxy"); err != nil || !info.IsDir() {
 		t.Errorf("no place for the file store: %v", err)
 	}
 	binary, err := elf.Open(filepath.Join(b.image, "idemproxy"))

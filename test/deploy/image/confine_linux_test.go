@@ -115,12 +115,12 @@ func (c confinement) mount() error {
 		return err
 	}
 	if c.State != "" {
-		if err := bind(c.State, filepath.Join(c.Root, "var/lib/idemproxy"), unix.MS_NOEXEC); err != nil {
+		if err := bind(c.State, c.Root+"/var/lib/idemproxy", unix.MS_NOEXEC); err != nil {
 			return err
 		}
 	}
 	if c.Config != "" {
-		return bind(c.Config, filepath.Join(c.Root, "etc/idemproxy/idemproxy.yaml"), unix.MS_RDONLY)
+		return bind(c.Config, c.Root+"/etc/idemproxy/idemproxy.yaml", unix.MS_RDONLY)
 	}
 	return nil
 }

@@ -223,7 +223,7 @@ func TestBuildIsTheMakefiles(t *testing.T) {
 	build, _ := parse(t)
 	makefile := read(t, "Makefile")
 	toolchain := regexp.MustCompile(`GOTOOLCHAIN \?= go(\S+)`).FindStringSubmatch(makefile)
-	if toolchain == nil || !strings.HasPrefix(build.BaseName, "golang:"+toolchain[1]+"-") {
+	if len(toolchain) != 2 || !strings.HasPrefix(build.BaseName, "golang:"+toolchain[1]+"-") {
 		t.Errorf("built from %s, by the Makefile with %q", build.BaseName, toolchain)
 	}
 	if env := only[*instructions.EnvCommand](t, build).Env; len(env) != 1 || env[0].String() != "GOTOOLCHAIN=local" {
@@ -234,7 +234,7 @@ func TestBuildIsTheMakefiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := func(line string) string {
-		line = line[strings.Index(line, "CGO_ENABLED"):]
+		_, line, _ = strings.Cut(line, "CGO_ENABLED=")
 		for _, own := range []string{"GOOS=$TARGETOS ", "GOARCH=$TARGETARCH ", "-buildvcs=false ", `"`, `'`} {
 			line = strings.ReplaceAll(line, own, "")
 		}

@@ -72,7 +72,7 @@ func unprivileged(t *testing.T) (string, *syscall.Credential) {
 	}
 	uid, uidErr := strconv.Atoi(u.Uid)
 	gid, gidErr := strconv.Atoi(u.Gid)
-	dir, err := os.MkdirTemp(scratch, "postgres-")
+	dir, err := os.MkdirTemp(scratch, "postgres-") //nolint:usetesting // another user must get into it
 	if err = errors.Join(uidErr, gidErr, err); err != nil {
 		t.Fatal(err)
 	}

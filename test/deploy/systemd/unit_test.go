@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestSecurity(t *testing.T) {
-	out := analyze(t, "security", "--offline=true", "--no-pager", "--threshold="+exposure, filepath.Join(root, "deploy/systemd/idemproxy.service"))
+	out := analyze(t, "security", "--offline=true", "--no-pager", "--threshold="+exposure, root+"/deploy/systemd/idemproxy.service")
 	if t.Failed() {
 		t.Log(out)
 	}
