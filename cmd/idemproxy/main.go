@@ -53,6 +53,7 @@ Exit codes: 0 fine, 1 failure while running, 2 wrong command line or configurati
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newServe(), newDemo(), newValidate(), newExplain(), newHealthcheck(), newKeys(), newSchema(), newVersion())
+	root.AddCommand(forContainers()...)
 	root.AddCommand(forPackagers()...)
 	return root
 }

@@ -33,16 +33,17 @@ type reloader struct {
 	loaded  *config.Config // the last that was not refused
 }
 
-// occasions are what a reloader acts on.
+// occasions are what a running proxy is told from outside, but for its end.
 type occasions struct {
 	hangups chan os.Signal
 	changes <-chan struct{} // of the file
+	drains  <-chan os.Signal
 }
 
 // watch begins to note occasions, so that none is missed while the program starts. It
 // goes on until ctx ends.
 func (s *settings) watch(ctx context.Context) (occasions, error) {
-	on := occasions{hangups: make(chan os.Signal, 1)}
+	on := occasions{hangups: make(chan os.Signal, 1), drains: drainSignals()}
 	signal.Notify(on.hangups, syscall.SIGHUP)
 	if s.path() == "" {
 		return on, nil
@@ -52,7 +53,7 @@ func (s *settings) watch(ctx context.Context) (occasions, error) {
 	return on, err
 }
 
-// run reloads on every occasion until ctx ends.
+// run acts on every occasion until ctx ends.
 func (r *reloader) run(ctx context.Context, on occasions) {
 	for {
 		select {
@@ -62,6 +63,8 @@ func (r *reloader) run(ctx context.Context, on occasions) {
 			_, _ = r.reload("SIGHUP") // it has logged and counted what went wrong
 		case <-on.changes:
 			_, _ = r.reload("the file changed")
+		case <-on.drains:
+			r.proxy.Drain("SIGUSR1")
 		}
 	}
 }

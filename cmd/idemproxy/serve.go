@@ -32,7 +32,8 @@ SIGHUP, or a change of the file: routes, limits, log.level and log.access are ta
 what else has changed needs a restart, and the log names it. A wrong file is refused.
 
 SIGTERM or SIGINT: not ready any more, let running requests end and record their
-answers, exit 0. A second signal ends it at once.`,
+answers, exit 0. A second signal ends it at once. SIGUSR1 (idemproxy drain): not ready any
+more, and serving until then.`,
 		Example: `  idemproxy serve --config /etc/idemproxy.yaml
   idemproxy serve --upstream http://127.0.0.1:3000`,
 		Args: cobra.NoArgs,

@@ -71,8 +71,7 @@ func (c *control) drain(r *http.Request) (any, error) {
 	if _, err := readQuery(r); err != nil {
 		return nil, err
 	}
-	c.p.draining.Store(true)
-	c.p.log.Warn("an operator asked for draining: not ready from now on, and serving until SIGTERM", zap.String("by", c.keys(r).By))
+	c.p.Drain(c.keys(r).By)
 	return map[string]bool{"draining": true}, nil
 }
 

@@ -131,6 +131,13 @@ func (p *Proxy) servers() (main, admin, control *http.Server) {
 	return main, admin, control
 }
 
+// Drain makes the replica not ready and lets callers leave their connections; by says who
+// asked for it. It serves on until Serve's context ends.
+func (p *Proxy) Drain(by string) {
+	p.draining.Store(true)
+	p.log.Warn("draining was asked for: not ready from now on, and serving until SIGTERM", zap.String("by", by))
+}
+
 // drain ends the service in order. Over HTTP/2 Shutdown doesn't wait for requests whose
 // caller is gone, so guarded requests are counted here.
 func (p *Proxy) drain(main *http.Server) {

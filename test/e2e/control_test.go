@@ -279,7 +279,7 @@ func TestControlDrains(t *testing.T) {
 	if s := told[anything](t, p.ask(t, "GET", "/api/status", ""), 200, ""); s["draining"] != true {
 		t.Errorf("status: %v", s)
 	}
-	p.logged(t, "an operator asked for draining", `"by":"control@`)
+	p.logged(t, "draining was asked for", `"by":"control@`)
 	p.stop()
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -134,6 +135,8 @@ func TestShop(t *testing.T) {
 					}
 					if len(containers) == 0 || containers[0].Name != "idemproxy" || (containers[0].RestartPolicy != nil) != native || native && *containers[0].RestartPolicy != "Always" {
 						t.Errorf("%s: no sidecar where it should be", o)
+					} else if l := containers[0].Lifecycle; native != (l != nil && slices.Equal(l.PreStop.Exec.Command, []string{"/idemproxy", "drain"})) {
+						t.Errorf("%s: preStop %v", o, l)
 					}
 				}
 			}
@@ -218,7 +221,14 @@ func TestConfigChange(t *testing.T) {
 	if before == "" || before == after || before != checksum(`{podLabels: {a: b}}`) {
 		t.Errorf("checksums %q, %q", before, after)
 	}
-	if got := checksum(`onConfigChange: reload`); got != "" {
-		t.Errorf("reload: %q", got)
+	reloads := checksum(`onConfigChange: reload`)
+	for values, restart := range map[string]bool{
+		`{onConfigChange: reload, config: {log: {level: debug}, limits: {max_concurrent: 9}, defaults: {ttl: 2h}, routes: [{name: other, path: /other}]}}`: false,
+		`{onConfigChange: reload, config: {log: {format: console}}}`:                                                                                        true,
+		`{onConfigChange: reload, config: {server: {drain_delay: 9s}}}`:                                                                                     true,
+	} {
+		if got := checksum(values); got == "" || (got != reloads) != restart {
+			t.Errorf("%s: %q, at first %q", values, got, reloads)
+		}
 	}
 }

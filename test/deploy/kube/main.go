@@ -35,10 +35,10 @@ func main() {
 	flag.Parse()
 	in.namespace = "shop"
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := in.run(ctx, *dns); err != nil {
+	err := in.run(ctx, *dns)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "kube-e2e FAILED:", err)
-		stop()
 		os.Exit(1)
 	}
 	fmt.Println("\nkube-e2e passed")

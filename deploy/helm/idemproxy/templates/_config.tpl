@@ -31,9 +31,17 @@
 {{- regexFind "[0-9]+$" $listen -}}
 {{- end -}}
 
-{{/* Annotations of a pod that change with the configuration, where a change restarts it. */}}
+{{/*
+Annotations of a pod that change with what of the configuration needs a restart: all of it, or
+what the program doesn't reload (idemproxy serve --help).
+*/}}
 {{- define "idemproxy.annotations" -}}
-{{- if and (eq .Values.onConfigChange "restart") (not .Values.existingConfigMap) -}}
-checksum/idemproxy: {{ include "idemproxy.config" . | sha256sum }}
+{{- if not .Values.existingConfigMap -}}
+{{- $config := include "idemproxy.config" . | fromYaml -}}
+{{- if eq .Values.onConfigChange "reload" -}}
+{{- $config = omit $config "routes" "defaults" "limits" -}}
+{{- $_ := set $config "log" (omit (default (dict) $config.log) "level" "access") -}}
+{{- end -}}
+checksum/idemproxy: {{ $config | toJson | sha256sum }}
 {{- end -}}
 {{- end -}}

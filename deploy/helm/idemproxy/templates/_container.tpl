@@ -5,6 +5,9 @@ image: {{ include "idemproxy.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- if include "idemproxy.native" . }}
 restartPolicy: Always
+lifecycle: # SIGTERM comes when the application has ended; callers are to leave before
+  preStop:
+    exec: {command: [/idemproxy, drain]}
 {{- end }}
 args:
   - serve
@@ -83,7 +86,7 @@ volumeMounts:
 - name: idemproxy-secrets
   secret:
     secretName: {{ .Values.existingSecret }}
-    defaultMode: 0440
+    defaultMode: {{ ternary "0444" "0440" (eq .Values.mode "sidecar") }} # an application's pod may have no fsGroup
 {{- end }}
 {{- if eq (include "idemproxy.store" .) "file" }}
 {{- if .Values.persistence.existingClaim }}
