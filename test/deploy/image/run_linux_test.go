@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"idemproxy/test/deploy/process"
 )
 
 // TestVersion runs the smallest command there is.
@@ -117,7 +119,7 @@ func TestStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			needRoot(t)
 			settings, state := prepare(t)
-			listen, admin, upstream := freeAddress(t), freeAddress(t), freeAddress(t)
+			listen, admin, upstream := process.FreeAddress(t), process.FreeAddress(t), process.FreeAddress(t)
 			file := filepath.Join(volume(t), "idemproxy.yaml")
 			text := fmt.Sprintf(`server: {listen: %q}
 admin: {listen: %q}
