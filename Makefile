@@ -13,7 +13,7 @@ TOOL    := go tool -modfile=tools/go.mod
 .PHONY: help build image run test lint fmt fmt-check vet vuln tidy-check check-deploy check-release release-snapshot docker-e2e docs chart-sync kube-e2e bench fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Without symbols for debuggers, and without golang.org/x/net/trace, which gRPC would bring
 # along: it uses text/template, for which the linker keeps every method. 24 MB, not 50.

@@ -128,6 +128,7 @@ func (p *Proxy) answer(w http.ResponseWriter, rt *route, rejection *dedup.Reject
 	if rt != nil {
 		a = rt.answers
 	}
+	p.letGo(w)
 	return a.write(w, rejection)
 }
 

@@ -83,6 +83,7 @@ func (ex *execution) capture(res *http.Response) error {
 		return errors.New("the upstream switched protocols unasked")
 	}
 	inventNothing(ex.w)
+	ex.proxy.letGo(ex.w)
 	cleanAnswer(rule, res)
 	ex.o.status = res.StatusCode
 	if rule.Releases(res.StatusCode) {

@@ -101,6 +101,7 @@ func (p *Proxy) decide(w http.ResponseWriter, r *http.Request, o *observation, o
 	case decision.Replay != nil:
 		o.replayed(decision.Replay.Status)
 		span := o.span.toReplay(decision.Replay.Trace)
+		p.letGo(w)
 		o.gone = !replay(w, rule, decision.Replay, decision.TTLLeft) || o.gone
 		span.end(nil)
 	case decision.Rejection.Reason == dedup.ReasonStoreUnavailable && rule.OnStoreFailure == dedup.StorePassThrough:

@@ -113,11 +113,6 @@ func New(o Options) (*Proxy, error) {
 
 // ServeHTTP serves one request. Without a rule it is forwarded as any reverse proxy does.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p.draining.Load() && r.Header.Get("Upgrade") == "" {
-		// Over HTTP/2 net/http makes it a GOAWAY. A connection that is kept until Shutdown
-		// closes it may be carrying the next request by then.
-		w.Header().Set("Connection", "close")
-	}
 	if path := p.options.Server.StatusPath; path != "" && r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		p.tell(w, r)
 		return
@@ -154,6 +149,9 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, how passage) {
 	rp.Rewrite = how.rewrite
 	rp.ModifyResponse = func(res *http.Response) error {
 		inventNothing(w)
+		if res.StatusCode != http.StatusSwitchingProtocols {
+			p.letGo(w)
+		}
 		answering = true
 		if how.see != nil {
 			how.see(res)
@@ -176,6 +174,16 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, how passage) {
 // inventNothing keeps net/http from inventing a Content-Type for an answer that has none.
 // It is needed just before the head: ReverseProxy clears all headers after a 1xx.
 func inventNothing(w http.ResponseWriter) { w.Header()["Content-Type"] = nil }
+
+// letGo tells a caller to leave its connection when the proxy is about to end: one that is
+// kept until Shutdown closes it may be carrying the next request by then. Over HTTP/2
+// net/http makes it a GOAWAY. It is needed just before the head, too: a 1xx over HTTP/2
+// must not have it (RFC 9113, 8.2.2).
+func (p *Proxy) letGo(w http.ResponseWriter) {
+	if p.draining.Load() {
+		w.Header().Set("Connection", "close")
+	}
+}
 
 // plainFailed answers an unguarded request that the upstream did not answer.
 func (p *Proxy) plainFailed(w http.ResponseWriter, r *http.Request, err error, how passage) {

@@ -133,6 +133,7 @@ func (q *question) answered(res *http.Response) error {
 	frame(res, len(body))
 	cleanAnswer(q.o.route.rule, res)
 	inventNothing(q.w)
+	q.proxy.letGo(q.w)
 	q.o.refused(res.StatusCode)
 	return nil
 }

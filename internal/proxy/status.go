@@ -28,6 +28,7 @@ func (p *Proxy) tell(w http.ResponseWriter, r *http.Request) {
 		fields = append(fields, zap.String("state", metrics.StateRefused), zap.String("reason", string(rejection.Reason)), zap.Error(rejection.Err))
 	} else {
 		rt.metrics.Asked(string(standing.State))
+		p.letGo(w)
 		w.Header().Set("Cache-Control", "no-store")
 		writeJSON(w, http.StatusOK, "application/json", standing)
 		fields = append(fields, zap.String("state", string(standing.State)))

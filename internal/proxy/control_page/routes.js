@@ -25,10 +25,11 @@ function add(card, requests, now) {
   card.at = now;
 }
 
-// gap says that the proxy did not answer: a hole in every plot, not a zero.
+// gap says that the proxy did not answer: a hole in every plot, not a zero, and as wide as
+// it lasts, for the axis is one of time.
 export function gap() {
   for (const card of cards.values()) {
-    if (card.last) card.series.push(null);
+    if (card.last || card.series.length > 0) card.series.push(null);
     if (card.series.length > points) card.series.shift();
     card.last = undefined;
   }

@@ -1,20 +1,19 @@
 package image
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"idemproxy/test/deploy/process"
 )
 
 // patience bounds every wait; a busy machine takes seconds for what takes milliseconds.
@@ -38,26 +37,8 @@ func needRoot(t *testing.T) {
 type container struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	said  output
+	said  process.Output
 	ended chan struct{}
-}
-
-// output is what a container writes, which can be read meanwhile.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // start starts the image as a runtime does: with its entry point, its command where no
@@ -173,17 +154,6 @@ func answers(url string) func() bool {
 		answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
 	}
-}
-
-// freeAddress is one that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // volume is a new folder that belongs to the image's user.

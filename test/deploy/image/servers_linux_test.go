@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"idemproxy/test/deploy/process"
 )
 
 // need finds a program, which a fresh machine gets from scripts/services.sh.
@@ -35,7 +37,7 @@ func need(t *testing.T, name string, elsewhere ...string) string {
 // startRedis starts one for this test and returns its address.
 func startRedis(t *testing.T) string {
 	t.Helper()
-	server, address := need(t, "redis-server"), freeAddress(t)
+	server, address := need(t, "redis-server"), process.FreeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
 	c := background(t, nil, server, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
 	c.await("Redis accepts connections", func() bool { return strings.Contains(c.said.String(), "Ready to accept connections") })
@@ -49,7 +51,7 @@ func startPostgres(t *testing.T) string {
 	if path, err := filepath.EvalSymlinks(initdb); err == nil {
 		initdb = path // PostgreSQL's other programs are beside it
 	}
-	address := freeAddress(t)
+	address := process.FreeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
 	dir, owner := unprivileged(t)
 	data := filepath.Join(dir, "data")

@@ -1,11 +1,9 @@
 package page
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +16,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"idemproxy/test/deploy/process"
 )
 
 // suite is what all tests share.
@@ -137,26 +137,7 @@ const (
 type proxy struct {
 	url, control, tokenFile string
 	process                 *exec.Cmd
-	log                     output
-}
-
-// An output is what a process prints, to be read while it does.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write is io.Writer's.
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (p *proxy) logged() string {
-	p.log.mu.Lock()
-	defer p.log.mu.Unlock()
-	return p.log.text.String()
+	log                     process.Output
 }
 
 type setup struct {
@@ -168,7 +149,7 @@ func start(t *testing.T, s setup) *proxy {
 	t.Helper()
 	dir := t.TempDir()
 	p := &proxy{tokenFile: filepath.Join(dir, "token")}
-	listen, admin, control := freePort(t), freePort(t), freePort(t)
+	listen, admin, control := process.FreeAddress(t), process.FreeAddress(t), process.FreeAddress(t)
 	p.url, p.control = "http://"+listen, "http://"+control
 	p.setToken(t, token)
 	file := ""
@@ -193,7 +174,7 @@ func start(t *testing.T, s setup) *proxy {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			lines := strings.Split(p.logged(), "\n")
+			lines := strings.Split(p.log.String(), "\n")
 			t.Logf("the end of the proxy's log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 	})
@@ -274,16 +255,6 @@ func (p *proxy) ask(t *testing.T, method, path string) int {
 	}
 	res.Body.Close()
 	return res.StatusCode
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // eventually asks again until it is so.

@@ -214,7 +214,7 @@ func TestAnotherOrigin(t *testing.T) {
 		if n := u.executed(key); n != 1 {
 			t.Errorf("executed %d times", n)
 		}
-		if log := p.logged(); strings.Contains(log, "draining") || strings.Contains(log, "operator removed") {
+		if log := p.log.String(); strings.Contains(log, "draining") || strings.Contains(log, "operator removed") {
 			t.Errorf("the log:\n%s", log)
 		}
 	}

@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/accessibility"
+
+	"idemproxy/test/deploy/process"
 )
 
 // What is wrong is said where one looks: draining, the store, a proxy that is gone.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
-	down := `{type: redis, timeout: 200ms, redis: {url: "redis://` + freePort(t) + `/0"}}`
+	down := `{type: redis, timeout: 200ms, redis: {url: "redis://` + process.FreeAddress(t) + `/0"}}`
 	p := start(t, setup{upstream: u.URL, routes: "[]", store: down})
 	b := open(t, p.control, "/", refused+`|network: Failed to load resource: (the server responded with a status of 503 \(Service Unavailable\)|net::ERR_CONNECTION_REFUSED)`)
 	b.until("!document.querySelector('#signin').hidden")
