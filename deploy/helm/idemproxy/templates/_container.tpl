@@ -13,11 +13,17 @@ args:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 env:
+  {{- $own := dict }}
+  {{- range .Values.extraEnv }}{{ $_ := set $own .name true }}{{ end }}
+  {{- if not $own.POD_NAME }}
   - name: POD_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- end }}
   {{- with include "idemproxy.memoryLimit" . }}
+  {{- if not $own.GOMEMLIMIT }}
   - name: GOMEMLIMIT
     value: {{ . }}
+  {{- end }}
   {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
