@@ -180,6 +180,7 @@ func TestRefused(t *testing.T) {
 		`{autoscaling: {enabled: true}, resources: {requests: {cpu: null}}}`:           `resources.requests.cpu: autoscaling measures`,
 		`resources: null`:                                  `missing property 'resources'`,
 		`startupProbe: null`:                               `missing property 'startupProbe'`,
+		`commonLabels: {app.kubernetes.io/name: mine}`:     `commonLabels: not app.kubernetes.io/name`,
 		`nameOverride: my.app`:                             `/nameOverride`,
 		`replcas: 3`:                                       `additional properties 'replcas' not allowed`,
 		`image: {tga: v1}`:                                 `additional properties 'tga' not allowed`,

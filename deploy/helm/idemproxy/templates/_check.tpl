@@ -34,6 +34,13 @@
 {{- if and (include "idemproxy.native" .) (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail "sidecar.native: this cluster is older than Kubernetes 1.29 and would wait for ever for the init container's end; set false" -}}
 {{- end -}}
+{{- range $values := list "commonLabels" "podLabels" -}}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey (default (dict) (get $.Values $values)) $label -}}
+{{- fail (printf "%s: not %s, by which the chart's objects find the pods; see nameOverride" $values $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range .Values.extraEnv -}}
 {{- if has .name (list "IDEMPROXY_STORE_TYPE" "IDEMPROXY_SERVER_LISTEN" "IDEMPROXY_ADMIN_LISTEN" "IDEMPROXY_SERVER_DRAIN_DELAY" "IDEMPROXY_SERVER_SHUTDOWN_GRACE") -}}
 {{- fail (printf "extraEnv: not %s: set it in config, from which the chart takes store, ports and the time to drain" .name) -}}

@@ -84,18 +84,18 @@ volumeMounts:
 {{- define "idemproxy.volumes" -}}
 - name: idemproxy-config
   configMap:
-    name: {{ include "idemproxy.configMapName" . }}
+    name: {{ include "idemproxy.configMapName" . | quote }}
 {{- if .Values.existingSecret }}
 - name: idemproxy-secrets
   secret:
-    secretName: {{ .Values.existingSecret }}
+    secretName: {{ .Values.existingSecret | quote }}
     defaultMode: 0440
 {{- end }}
 {{- if eq (include "idemproxy.store" .) "file" }}
 {{- if .Values.persistence.existingClaim }}
 - name: idemproxy-data
   persistentVolumeClaim:
-    claimName: {{ .Values.persistence.existingClaim }}
+    claimName: {{ .Values.persistence.existingClaim | quote }}
 {{- else if eq .Values.mode "sidecar" }}
 - name: idemproxy-data
   emptyDir: {}
