@@ -181,6 +181,8 @@ func TestRefused(t *testing.T) {
 		`resources: null`:                                  `missing property 'resources'`,
 		`startupProbe: null`:                               `missing property 'startupProbe'`,
 		`commonLabels: {app.kubernetes.io/name: mine}`:     `commonLabels: not app.kubernetes.io/name`,
+		`existingSecret: ""`:                               `existingSecret: name a Secret with the store's URL as redis-url`,
+		`service: {port: null}`:                            `missing property 'port'`,
 		`nameOverride: my.app`:                             `/nameOverride`,
 		`replcas: 3`:                                       `additional properties 'replcas' not allowed`,
 		`image: {tga: v1}`:                                 `additional properties 'tga' not allowed`,

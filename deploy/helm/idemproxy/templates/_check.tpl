@@ -34,6 +34,13 @@
 {{- if and (include "idemproxy.native" .) (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail "sidecar.native: this cluster is older than Kubernetes 1.29 and would wait for ever for the init container's end; set false" -}}
 {{- end -}}
+{{- with .Values -}}
+{{- $type := include "idemproxy.store" $ -}}
+{{- $store := dig "store" $type (dict) .config -}}
+{{- if and (has $type (list "redis" "postgres")) (not (or .existingSecret .existingConfigMap .extraEnv .extraEnvFrom $store.url $store.url_file $store.addresses)) -}}
+{{- fail (printf "existingSecret: name a Secret with the store's URL as %s-url, or set config.store.%s" $type $type) -}}
+{{- end -}}
+{{- end -}}
 {{- range $values := list "commonLabels" "podLabels" -}}
 {{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
 {{- if hasKey (default (dict) (get $.Values $values)) $label -}}
