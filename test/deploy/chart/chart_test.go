@@ -171,6 +171,22 @@ func TestRefused(t *testing.T) {
 		`{terminationGracePeriodSeconds: 60, config: {server: {drain_delay: 1m}}}`:     `together (90 s)`,
 		`config: {upstream: {url: ""}}`:                                                `config.upstream.url: name the application`,
 		`{mode: sidecar, metrics: {monitor: {enabled: true}}}`:                         `metrics.monitor.podSelector: name labels`,
+		`config: {admin: {listen: ""}}`:                                                `config.admin.listen: an address with a port in figures`,
+		`config: {server: {listen: "${LISTEN}"}}`:                                      `config.server.listen: an address with a port in figures`,
+		`config: {admin: {listen: "127.0.0.1:9090"}}`:                                  `config.admin.listen: nobody outside the pod`,
+		`config: {server: {listen: "localhost:8080"}}`:                                 `config.server.listen: nobody outside the pod`,
+		`config: {server: {drain_delay: "${DELAY:-5s}"}}`:                              `terminationGracePeriodSeconds: say it`,
+		`config: {server: {drain_delay: 5}}`:                                           `/config/server/drain_delay`,
+		`config: {store: {type: "${STORE}"}}`:                                          `config.store.type: no variable here`,
+		`extraEnv: [{name: IDEMPROXY_STORE_TYPE, value: memory}]`:                      `extraEnv: not IDEMPROXY_STORE_TYPE`,
+		`extraArgs: ["--listen=:9000"]`:                                                `extraArgs: set config.server.listen`,
+		`{autoscaling: {enabled: true}, resources: {requests: {cpu: null}}}`:           `resources.requests.cpu: autoscaling measures`,
+		`resources: null`:                                  `missing property 'resources'`,
+		`startupProbe: null`:                               `missing property 'startupProbe'`,
+		`commonLabels: {app.kubernetes.io/name: mine}`:     `commonLabels: not app.kubernetes.io/name`,
+		`existingSecret: ""`:                               `existingSecret: name a Secret with the store's URL as redis-url`,
+		`service: {port: null}`:                            `missing property 'port'`,
+		`nameOverride: my.app`:                             `/nameOverride`,
 		`replcas: 3`:                                       `additional properties 'replcas' not allowed`,
 		`image: {tga: v1}`:                                 `additional properties 'tga' not allowed`,
 		`metrics: {monitor: {enable: true}}`:               `additional properties 'enable' not allowed`,
@@ -190,13 +206,25 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestOldCluster: one that doesn't know native sidecars would wait for the proxy's end.
+func TestOldCluster(t *testing.T) {
+	for native, want := range map[string]string{"true": "sidecar.native: this cluster is older", "false": ""} {
+		_, err := helm("template", "release", chartDir, "-f", needed, "--kube-version", "1.28.9", "--set", "mode=sidecar,sidecar.native="+native)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("native %s: %v", native, err)
+		}
+	}
+}
+
 // TestGrace: pods have as long to end as the program may take.
 func TestGrace(t *testing.T) {
 	for values, want := range map[string]int64{
 		`{}`: 5 + 30 + 5,
-		`config: {server: {drain_delay: 1m30s, shutdown_grace: 1500ms}}`: 90 + 2 + 5,
-		`config: {server: {drain_delay: 1.5h, shutdown_grace: 0s}}`:      5400 + 5,
-		`terminationGracePeriodSeconds: 35`:                              35,
+		`config: {server: {drain_delay: 1m30s, shutdown_grace: 1500ms}}`:                        90 + 2 + 5,
+		`config: {server: {drain_delay: 1.5h, shutdown_grace: 0s}}`:                             5400 + 5,
+		`terminationGracePeriodSeconds: 35`:                                                     35,
+		`{terminationGracePeriodSeconds: 70, config: {server: {drain_delay: "${DELAY:-40s}"}}}`: 70,
+		`config: {server: {drain_delay: "0", shutdown_grace: 500ms}}`:                           1 + 5,
 	} {
 		for _, o := range render(t, file(t, values)) {
 			if pod := o.pod(); o.Kind == "Deployment" && *pod.Spec.TerminationGracePeriodSeconds != want {

@@ -170,6 +170,16 @@ func checkProxy(t *testing.T, o object, pod *core.PodTemplateSpec, c core.Contai
 			t.Errorf("%s: probe of %s: %v", o, path, probe)
 		}
 	}
+	variables := map[string]bool{}
+	for _, v := range c.Env {
+		if variables[v.Name] {
+			t.Errorf("%s: variable %s twice", o, v.Name)
+		}
+		variables[v.Name] = true
+	}
+	if d, ok := o.typed.(*apps.Deployment); ok && d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType && d.Spec.Strategy.RollingUpdate != nil {
+		t.Errorf("%s: Recreate, and how to roll", o)
+	}
 	volumes := map[string]bool{}
 	for _, v := range pod.Spec.Volumes {
 		volumes[v.Name] = true
@@ -259,6 +269,9 @@ func checkNamed(t *testing.T, found []object) {
 				t.Errorf("%s scales nothing", o)
 			}
 		case *apps.StatefulSet:
+			if len(x.Name) > 52 { // its pods' label controller-revision-hash has eleven characters more
+				t.Errorf("%s: too long a name", o)
+			}
 			if !has("Service", x.Spec.ServiceName) {
 				t.Errorf("%s has no Service", o)
 			}

@@ -16,11 +16,17 @@ args:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 env:
+  {{- $own := dict }}
+  {{- range .Values.extraEnv }}{{ $_ := set $own .name true }}{{ end }}
+  {{- if not $own.POD_NAME }}
   - name: POD_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- end }}
   {{- with include "idemproxy.memoryLimit" . }}
+  {{- if not $own.GOMEMLIMIT }}
   - name: GOMEMLIMIT
     value: {{ . }}
+  {{- end }}
   {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
@@ -81,18 +87,18 @@ volumeMounts:
 {{- define "idemproxy.volumes" -}}
 - name: idemproxy-config
   configMap:
-    name: {{ include "idemproxy.configMapName" . }}
+    name: {{ include "idemproxy.configMapName" . | quote }}
 {{- if .Values.existingSecret }}
 - name: idemproxy-secrets
   secret:
-    secretName: {{ .Values.existingSecret }}
+    secretName: {{ .Values.existingSecret | quote }}
     defaultMode: {{ ternary "0444" "0440" (eq .Values.mode "sidecar") }} # an application's pod may have no fsGroup
 {{- end }}
 {{- if eq (include "idemproxy.store" .) "file" }}
 {{- if .Values.persistence.existingClaim }}
 - name: idemproxy-data
   persistentVolumeClaim:
-    claimName: {{ .Values.persistence.existingClaim }}
+    claimName: {{ .Values.persistence.existingClaim | quote }}
 {{- else if eq .Values.mode "sidecar" }}
 - name: idemproxy-data
   emptyDir: {}

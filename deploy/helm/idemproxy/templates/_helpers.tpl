@@ -1,28 +1,26 @@
-{{/* Name of the objects. */}}
+{{/* Name of the objects: 52 characters at most, for a StatefulSet's pods have a label with the name and eleven more. */}}
 {{- define "idemproxy.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 55 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 55 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 55 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | replace "." "-" | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "idemproxy.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* Each label once: commonLabels go before the chart's own, and nothing before those of the selectors. */}}
 {{- define "idemproxy.labels" -}}
-{{ include "idemproxy.selectorLabels" . }}
-app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | trunc 63 | trimSuffix "-" | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict "app.kubernetes.io/version" (default .Chart.AppVersion .Values.image.tag | trunc 63 | trimSuffix "-") -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- toYaml (merge (include "idemproxy.selectorLabels" . | fromYaml) (default (dict) .Values.commonLabels) $own) -}}
 {{- end -}}
 
 {{- define "idemproxy.serviceAccountName" -}}
@@ -51,11 +49,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- dig "store" "type" "memory" .Values.config -}}
 {{- end -}}
 
-{{/* The seconds of a duration of Go's, such as 1m30s, rounded up. */}}
+{{/* The seconds of a duration of Go's, such as 1m30s, rounded up; 0 for a variable. */}}
 {{- define "idemproxy.seconds" -}}
 {{- $sum := 0.0 -}}
 {{- $units := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 "us" 0.000001 "ns" 0.000000001 -}}
-{{- range $part := regexFindAll "[0-9.]+(h|ms|m|s|us|ns)" (toString .) -1 -}}
+{{- range $part := regexFindAll "[0-9.]+(h|ms|m|s|us|ns)" (ternary "" (toString .) (contains "${" (toString .))) -1 -}}
 {{- $unit := regexReplaceAll "[0-9.]+" $part "" -}}
 {{- $sum = addf $sum (mulf (float64 (trimSuffix $unit $part)) (get $units $unit)) -}}
 {{- end -}}
@@ -68,23 +66,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $needed := add (include "idemproxy.seconds" $server.drain_delay) (include "idemproxy.seconds" (default "30s" $server.shutdown_grace)) -}}
 {{- $given := .Values.terminationGracePeriodSeconds -}}
 {{- if or (kindIs "invalid" $given) (eq (toString $given) "") -}}
+{{- if contains "${" (printf "%v%v" $server.drain_delay $server.shutdown_grace) -}}
+{{- fail "terminationGracePeriodSeconds: say it: config.server.drain_delay or shutdown_grace is a variable, and the chart doesn't know its value" -}}
+{{- end -}}
 {{- add $needed 5 -}}
 {{- else if lt (int $given) (int $needed) -}}
 {{- fail (printf "terminationGracePeriodSeconds: %d is less than server.drain_delay and server.shutdown_grace together (%d s): pods would be killed while they serve, and their requests' outcomes unknown" (int $given) (int $needed)) -}}
 {{- else -}}
 {{- int $given -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Refuses values that would let an operation be executed twice. */}}
-{{- define "idemproxy.check" -}}
-{{- $store := include "idemproxy.store" . -}}
-{{- if and (eq .Values.mode "standalone") (has $store (list "memory" "file")) -}}
-{{- if or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}
-{{- fail (printf "replicas: the store %q is one replica's own: several would each execute the same key. Set replicas: 1 and autoscaling.enabled: false, or config.store.type: redis or postgres" $store) -}}
-{{- end -}}
-{{- end -}}
-{{- if not (or (dig "upstream" "url" "" .Values.config) .Values.existingConfigMap) -}}
-{{- fail "config.upstream.url: name the application to protect, such as http://my-app:3000, or as a sidecar http://127.0.0.1:3000" -}}
 {{- end -}}
 {{- end -}}

@@ -1,5 +1,6 @@
 {{/*
 The proxy beside an application, in the application's own chart, which has this one as a dependency with mode: sidecar.
+One in a pod: a second would have the same names of container, ports and volumes, and the cluster refuses it.
 Give each template the dependency's context, .Subcharts.idemproxy (or its alias):
 
   metadata:
