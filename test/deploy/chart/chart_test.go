@@ -252,8 +252,8 @@ func TestConfigChange(t *testing.T) {
 	reloads := checksum(`onConfigChange: reload`)
 	for values, restart := range map[string]bool{
 		`{onConfigChange: reload, config: {log: {level: debug}, limits: {max_concurrent: 9}, defaults: {ttl: 2h}, routes: [{name: other, path: /other}]}}`: false,
-		`{onConfigChange: reload, config: {log: {format: console}}}`:                                                                                        true,
-		`{onConfigChange: reload, config: {server: {drain_delay: 9s}}}`:                                                                                     true,
+		`{onConfigChange: reload, config: {log: {format: console}}}`:                                                                                       true,
+		`{onConfigChange: reload, config: {server: {drain_delay: 9s}}}`:                                                                                    true,
 	} {
 		if got := checksum(values); got == "" || (got != reloads) != restart {
 			t.Errorf("%s: %q, at first %q", values, got, reloads)
