@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	anyVariable = `\$\{`                                // any value may be, or hold, ${VAR}
+	anyVariable = `\$\{`                                 // any value may be, or hold, ${VAR}
 	aDuration   = `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$|^0$` // of Go
 	aSize       = `^[0-9]+ ?(B|KiB|MiB|GiB)?$`
 )

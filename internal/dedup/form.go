@@ -124,7 +124,7 @@ func parsePart(raw []byte) (p formPart, ok bool) {
 	dispositions := 0
 	for line := range strings.SplitSeq(string(head), "\r\n") {
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) || strings.ContainsAny(value, "\r\n\x00") {
+		if !ok || !isToken(name) || strings.ContainsFunc(value, isControl) {
 			return p, false
 		}
 		name = strings.ToLower(name)
@@ -147,6 +147,10 @@ func parsePart(raw []byte) (p formPart, ok bool) {
 	}
 	return p, dispositions == 1
 }
+
+// isControl reports what no header's value may have (RFC 9110, 5.5): readers refuse it, take
+// it out, or keep it.
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }
 
 // canonicalHead has the lines of the head sorted by name, those of one name in their order.
 func (p *formPart) canonicalHead() []byte {

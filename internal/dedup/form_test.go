@@ -155,6 +155,9 @@ func TestFingerprintOfStrangeMultipart(t *testing.T) {
 		"no head":                {"--B\r\n\r\n1\r\n--B--", false},
 		"a long disposition":     {"--B\r\nContent-Disposition: form-data; name=" + strings.Repeat("a", 8000) + "\r\n\r\n1\r\n--B--", true},
 		"one that is too long":   {"--B\r\nContent-Disposition: form-data; name=" + strings.Repeat("a", 8200) + "\r\n\r\n1\r\n--B--", false},
+		"a tab in the head":      {"--B\r\nX:\t1\t2\r\n" + part + "\r\n--B--", true},
+		"a control character":    {"--B\r\nContent-Disposition: form-data; name=\"\x1d\"\r\n\r\n1\r\n--B--", false},
+		"a delete character":     {"--B\r\nX: \x7f\r\n" + part + "\r\n--B--", false},
 		"no colon":               {"--B\r\nX\r\n" + part + "\r\n--B--", false},
 	} {
 		t.Run(name, func(t *testing.T) {
