@@ -118,7 +118,11 @@ func startProxy(ctx context.Context, dir, binary string, v variant, upstream, re
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, v.name+".yaml")
+	// In a folder of its own: each proxy watches that of its file, and would notice the others' logs.
+	file := filepath.Join(dir, v.name, "idemproxy.yaml")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		return nil, fmt.Errorf("make folder: %w", err)
+	}
 	if err := os.WriteFile(file, []byte(v.config(listen, admin, upstream, redis)), 0o600); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
